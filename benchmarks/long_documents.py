@@ -49,8 +49,7 @@ from transformer_jax.data.sources.grammar_documents.contrast import contrast_ite
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS
 from transformer_jax.data.splits import read_documents, resolve
 from transformer_jax.models import api
-from transformer_jax.paths import as_path
-from transformer_jax.runs.lock import one_at_a_time
+from transformer_jax.paths import as_path, one_at_a_time
 from transformer_jax.vocabulary import EOS_ID
 
 TEXT = Path("runs/long_documents/text")

@@ -24,7 +24,7 @@ from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.settings.keys import Key, adapter, keys_of
-from transformer_jax.settings.types import Positive, Rate, Strings
+from transformer_jax.settings.types import MAY_CHANGE, FileName, Mark, Positive, Rate, Strings
 from transformer_jax.settings.variants import FAMILIES, ManyOf, OneOf, mark_of
 from transformer_jax.trackers.base import Tracker
 from transformer_jax.trackers.registry import TRACKERS
@@ -53,24 +53,26 @@ class TrainConfig:
     #: of the gradients that devices add up, if mesh.data alone is more than 1; bfloat16 is faster
     ema_decay: Annotated[float, Gt(0), Lt(1)] | None = None
     #: decay of a moving average of the parameters, which evaluation uses; none = no average
-    init_from: str | None = None
+    init_from: FileName | None = None
     #: a run folder: begin with the parameters of its best checkpoint; none = random ones
     frozen: Strings | None = None
     #: patterns of the paths of parameters that keep their values, such as encoder/*;
     #: none = none of them, or with model.adapter=lora all but the adapters
     seed: Annotated[int, Ge(0), Lt(2**32)] = 0  #: of the initial parameters and of dropout
-    log_every: PositiveInt = 50  #: steps between lines of metrics
-    trackers: Annotated[tuple[Tracker, ...], ManyOf(TRACKERS, least=0)] = ()
+    log_every: Annotated[PositiveInt, MAY_CHANGE] = 50  #: steps between lines of metrics
+    trackers: Annotated[tuple[Tracker, ...], ManyOf(TRACKERS, least=0), MAY_CHANGE] = ()
     #: services that show the metrics, too, such as wandb(project=mine)
-    evaluate_every: PositiveInt = 1000  #: steps between greedy translations of validation text
-    evaluate_sentences: PositiveInt = 500  #: at most, of the validation set of a direction
+    evaluate_every: Annotated[PositiveInt, MAY_CHANGE] = 1000
+    #: steps between greedy translations of validation text
+    evaluate_sentences: Annotated[PositiveInt, MAY_CHANGE] = 500
+    #: at most, of the validation set of a direction
     best_by: Annotated[Criterion, OneOf(CRITERIA)] = Bleu()  #: what selects the best checkpoint
-    early_stopping: PositiveInt | None = None
+    early_stopping: Annotated[PositiveInt, MAY_CHANGE] | None = None
     #: stop after this many evaluations without a better score; none = never
     max_bad_steps: PositiveInt = 10
     #: stop after this many steps in a row whose loss or gradient is not finite
-    checkpoint_every: PositiveInt = 1000  #: steps between checkpoints
-    keep_checkpoints: PositiveInt = 5  #: the newest N are kept, and the best
+    checkpoint_every: Annotated[PositiveInt, MAY_CHANGE] = 1000  #: steps between checkpoints
+    keep_checkpoints: Annotated[PositiveInt, MAY_CHANGE] = 5  #: the newest N are kept, and the best
 
 
 @dataclass(frozen=True)
@@ -284,6 +286,11 @@ def walk(
             yield path, key, values
         if key.is_part or (variants and is_one_variant(*values)):
             yield from walk(*values, prefix=f"{path}.", variants=variants)
+
+
+def marked(mark: Mark) -> tuple[str, ...]:
+    """The dotted keys of a config that have a mark."""
+    return tuple(path for path, key, _ in walk(Config(), variants=False) if key.has(mark))
 
 
 def is_one_variant(*values: Any) -> bool:

@@ -2,24 +2,37 @@
 
 A bucket differs from a disk in three ways: an object is written whole or not at all, nothing can
 be renamed, and nothing can be appended to. `write_whole` and `move_folder` hide the first two;
-`GrowingFiles` hides the third.
+`GrowingFiles` hides the third. `stage` fills a folder once, of what its inputs say.
 """
 
 import contextlib
+import dataclasses
 import errno
 import functools
 import importlib.util
+import json
 import os
 import secrets
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import platformdirs
 from etils import epath
+from filelock import FileLock
 
 from transformer_jax.errors import UserError, first_line
+from transformer_jax.settings.keys import keys_of
+from transformer_jax.settings.types import FILES
+
+C = TypeVar("C")
+
+#: The file of a folder that says what it is made of.
+RECORD = "made_of.json"
+_LEFT_AFTER = 24 * 60 * 60  # seconds without a write, after which no process fills a folder
+_NO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM)
 
 
 def user_cache() -> Path:
@@ -58,6 +71,29 @@ def absolute_name(path: str) -> str:
     return path if "://" in path else os.path.abspath(os.path.expanduser(path))
 
 
+def absolute_names(value: C) -> C:
+    """A config, a part of one or variants, with absolute names in all fields that name files."""
+    if isinstance(value, tuple):
+        return tuple(map(absolute_names, value))  # type: ignore[return-value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    own = getattr(value, "absolute", None)
+    return own() if own else absolute_fields(value)
+
+
+def absolute_fields(config: C) -> C:
+    """As `absolute_names`, but for what the config itself says about it by `absolute`."""
+    changes: dict[str, Any] = {}
+    for name, key in keys_of(type(config)).items():
+        value = getattr(config, name)
+        if not key.has(FILES):
+            changes[name] = absolute_names(value)
+        elif value:
+            is_one = isinstance(value, str)
+            changes[name] = absolute_name(value) if is_one else tuple(map(absolute_name, value))
+    return dataclasses.replace(config, **changes)  # type: ignore[type-var]
+
+
 def temporary_name(path: epath.Path) -> epath.Path:
     """A hidden name beside a path, which no other process uses.
 
@@ -84,37 +120,200 @@ def write_whole(path: epath.Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def new_folder(folder: Path, is_whole: Callable[[], bool] = lambda: True) -> Iterator[Path]:
-    """A temporary folder beside a folder on a disk, which gets its name where the block ends well.
+def read_record(path: epath.Path, inputs: Mapping[str, Any], flag: str) -> dict[str, Any] | None:
+    """What a file of JSON holds besides the inputs that its folder is made of; None: not there.
 
     Args:
-        folder: one that another process has made meanwhile stays.
-        is_whole: asked of such a folder; else it is replaced.
+        path: of the file.
+        inputs: as JSON by name.
+        flag: names the folder.
 
     Raises:
-        OSError: a full disk, with the folder's name.
+        UserError: the folder is made of other inputs, or the file is damaged.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=f".{folder.name}.", dir=folder.parent, ignore_cleanup_errors=True
-    ) as temporary:
-        inner = Path(temporary) / folder.name
-        inner.mkdir()
-        try:
-            yield inner
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                error.filename = error.filename or str(folder)
+    if not path.exists():
+        return None
+    try:
+        held = dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        raise UserError(f"{path}: damaged: remove it, or name another {flag}") from None
+    inputs = json.loads(json.dumps(inputs))  # lists for tuples
+    differing = [name for name, value in inputs.items() if held.pop(name, None) != value]
+    if differing:
+        raise UserError(
+            f"{path.parent}: made with another {', another '.join(differing)}: give the same to "
+            f"continue, name another {flag}, or remove this folder to make it again"
+        )
+    return held
+
+
+def write_record(path: epath.Path, inputs: Mapping[str, Any], **held: Any) -> None:
+    """Writes a file for `read_record`."""
+    write_whole(path, (json.dumps({**inputs, **held}, indent=1) + "\n").encode())
+
+
+def claim(path: epath.Path, inputs: Mapping[str, Any], flag: str) -> None:
+    """Writes the inputs of a folder into its file, or checks those that are there.
+
+    Raises:
+        UserError: as `read_record`.
+    """
+    if read_record(path, inputs, flag) is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_record(path, inputs)
+
+
+@contextlib.contextmanager
+def one_at_a_time(path: epath.Path) -> Iterator[bool]:
+    """Waits until no other process is in this context with the same file.
+
+    For reading a file and writing it back. In a bucket, or on a file system without locks, it
+    does not wait, and the value is False.
+    """
+    with contextlib.ExitStack() as stack:
+        is_held = False
+        if not in_bucket(path):
+            lock = FileLock(path.with_name(f".{path.name}.lock"), fallback_to_soft=False)
+            with contextlib.suppress(OSError):
+                stack.enter_context(lock)
+                is_held = True
+        yield is_held
+
+
+@contextlib.contextmanager
+def writing(folder: epath.Path, flag: str) -> Iterator[None]:
+    """Says in one line why a folder cannot be written, and what the user can do.
+
+    Raises:
+        UserError: the disk is full, or may not be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_WRITE:
             raise
-        try:
-            os.rename(inner, folder)
-        except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise
-            if not is_whole():
-                shutil.rmtree(folder, ignore_errors=True)
-                os.rename(inner, folder)
+        raise UserError(
+            f"{folder}: cannot be written ({error.strerror}): free some space, or name another "
+            f"{flag}"
+        ) from None
+
+
+def made(
+    folder: epath.Path,
+    inputs: Mapping[str, Any],
+    *,
+    flag: str,
+    is_whole: Callable[[dict[str, Any]], bool] | None = None,
+) -> dict[str, Any] | None:
+    """What is known of a folder that `stage` filled; None: it is not there. See `stage`."""
+    # In a bucket the files move one by one.
+    if not folder.exists() or (in_bucket(folder) and _partial(folder).exists()):
+        return None
+    with contextlib.suppress(UserError) if is_whole else contextlib.nullcontext():
+        held = read_record(folder / RECORD, inputs, flag) or {}
+        known = dict(held.get("known", {}))  # an older version kept neither
+        if held.get("files", sizes := _sizes(folder)) == sizes and (
+            not is_whole or is_whole(known)
+        ):
+            return known
+        raise UserError(f"{folder}: damaged: remove it to make it again")
+    return None
+
+
+def stage(
+    folder: epath.Path,
+    inputs: Mapping[str, Any],
+    fill: Callable[[epath.Path], Mapping[str, Any] | None],
+    *,
+    flag: str,
+    is_whole: Callable[[dict[str, Any]], bool] | None = None,
+    first: Callable[[Callable[[], Any]], Any] = lambda make: make(),
+) -> dict[str, Any]:
+    """Fills a folder, unless that was done before; the value is what is known of its content.
+
+    Until the folder is whole, it has the name `<folder>.partial`, and a start that was killed is
+    continued there. `made_of.json` in it has the inputs, and at last the sizes of the files, by
+    which a folder is known to be whole. Another process that makes the same is waited for.
+
+    Args:
+        folder: which may be in a bucket.
+        inputs: what its content depends on, as JSON by name.
+        fill: called with the folder to write to, which may hold what an earlier call wrote; its
+            value is what is known, as JSON by name.
+        flag: names the folder, for messages.
+        is_whole: of a cache: whether what is known of a folder is right; else it is made again,
+            and so is one that is damaged. What killed processes left beside it is removed a day
+            later.
+        first: where several processes make the same call to fill the folder together: calls a
+            function in the first one, and returns its value in all.
+
+    Raises:
+        UserError: it cannot be written, or it is damaged, or made or begun of other inputs.
+    """
+    find = functools.partial(made, folder, inputs, flag=flag, is_whole=is_whole)
+
+    def begin() -> tuple[dict[str, Any] | None, str]:
+        partial = _partial(folder)
+        if (known := find()) is not None:
+            return known, ""
+        partial.mkdir(parents=True, exist_ok=True)
+        if not lock.enter_context(one_at_a_time(partial / RECORD)) and not in_bucket(folder):
+            partial = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.partial")
+        if (known := find()) is not None:  # another process was faster
+            remove_folder(partial)
+            return known, ""
+        if is_whole and not in_bucket(folder):
+            _remove_left(folder.parent, partial)
+        claim(partial / RECORD, inputs, flag)
+        _remove_temporary(partial)
+        return None, os.fspath(partial)
+
+    def finish() -> None:
+        write_record(partial / RECORD, inputs, known=known, files=_sizes(partial))
+        move_folder(partial, folder)
+        if not in_bucket(folder):
+            (folder / f".{RECORD}.lock").unlink(missing_ok=True)
+
+    with writing(folder, flag), contextlib.ExitStack() as lock:
+        known, place = first(begin)
+        if known is None:
+            partial = epath.Path(place)
+            known = dict(fill(partial) or {})
+            first(finish)
+    return known
+
+
+def _partial(folder: epath.Path) -> epath.Path:
+    return folder.with_name(f"{folder.name}.partial")
+
+
+def _remove_temporary(folder: epath.Path) -> None:
+    """Removes what a killed process left under hidden names."""
+    for path in folder.iterdir():
+        is_folder = path.is_dir()
+        if not path.name.startswith("."):
+            if is_folder:
+                _remove_temporary(path)
+        elif path.suffix != ".lock":
+            path.rmtree() if is_folder else path.unlink()
+
+
+def _sizes(folder: epath.Path) -> dict[str, int]:
+    """The size of each file in a folder, but for the record and hidden ones."""
+    return {
+        path.relative_to(folder).as_posix(): path.stat().length
+        for path in files_below(folder)
+        if path.name != RECORD and not path.name.startswith(".")
+    }
+
+
+def _remove_left(cache: epath.Path, partial: epath.Path) -> None:
+    """Removes the folders that killed processes began in a cache, but for one."""
+    for folder in cache.glob("*.partial"):
+        with contextlib.suppress(OSError):  # another process removes it too
+            written = max(path.stat().mtime for path in (folder, *files_below(folder)))
+            if folder != partial and written < time.time() - _LEFT_AFTER:
+                remove_folder(folder)
 
 
 class GrowingFiles:

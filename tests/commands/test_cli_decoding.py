@@ -495,7 +495,7 @@ def test_contrast_says_what_was_cut(run_folder, command, tmp_path):
         (["--input={text}/bad.tsv", "--documents=d", "--context=2"], "--documents is for a set"),
         (
             ["--input={text}/a.json", "--documents=d", "--context=0"],
-            "--context=0: must be at least",
+            "--context: 0: must be at least",
         ),
     ],
 )

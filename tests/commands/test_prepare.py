@@ -185,7 +185,7 @@ def test_pairs_that_teach_little_are_counted(place, tmp_path, capsys):
         (["--part_pairs=99999999999999999999"], "--part_pairs: 99999999999999999999 is too large"),
         (["--shard=3/3"], "--shard=3/3: give I/N with I from 0 to N - 1"),
         (["--shard=a"], "--shard=a: give I/N"),
-        (["--shards=0"], "--shards=0: must be at least 1"),
+        (["--shards=0"], "--shards: 0: must be at least 1"),
         (["--merge", "--shards=2"], "--shards has no effect on one step"),
         (["--config.data.prepared=x"], "data.prepared is what `prepare` makes"),
         (["--config.tokenizer.vocab_size=99"], "vocab_size=99 has no room for characters"),

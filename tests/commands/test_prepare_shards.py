@@ -36,6 +36,7 @@ from transformer_jax.data.sources.prepared import Prepared
 from transformer_jax.data.splits import has_split, read_grouped, read_pairs, resolve, visit_rates
 from transformer_jax.data.tokenizer_training import sample_of, tokenizers_of_text
 from transformer_jax.errors import UserError
+from transformer_jax.paths import RECORD
 from transformer_jax.runs.prepared import with_prepared
 
 SMALL = TokenizerConfig(vocab_size=300)
@@ -267,11 +268,11 @@ def test_any_number_of_shards_writes_the_same_bytes(
     for shards in (1, 3, 20):
         prepared_by(tmp_path / str(shards) / "prepared", data, shards, tokenizer)
     one = content(tmp_path / "1")
-    assert sum(name.endswith("record.json") for name in one) == 9
+    assert sum("part" in name and name.endswith(RECORD) for name in one) == 9
     for shards in ("3", "20"):
         other = content(tmp_path / shards)
         for made in (one, other):  # the name of the folder is in what it is found by
-            entry = next(name for name in made if name.endswith("meta.json"))
+            entry = next(name for name in made if "/ids/" in name and name.endswith(RECORD))
             assert len(entry.split("/")) == 4
         assert {name.split("/")[-1] for name in one} == {name.split("/")[-1] for name in other}
         assert [v for k, v in sorted(one.items()) if "/ids/" not in k] == [
@@ -336,9 +337,9 @@ def test_what_does_not_belong_together_is_refused(files: Files, tmp_path: Path) 
     learn_tokenizers(preparation)
     with pytest.raises(UserError, match="no shard is finished"):
         merge(preparation)
-    with pytest.raises(UserError, match="begun with another part_pairs: give the same"):
+    with pytest.raises(UserError, match="made with another part_pairs: give the same"):
         begin(preparation._replace(part_pairs=65))
-    with pytest.raises(UserError, match="begun with another filters, another tokenizer"):
+    with pytest.raises(UserError, match="made with another filters, another tokenizer"):
         begin(Preparation(folder, data_of(files, filters=()), TokenizerConfig(vocab_size=310), 64))
     other = Preparation(tmp_path / "other", data, TokenizerConfig(vocab_size=310), 64)
     begin(other)
@@ -348,10 +349,10 @@ def test_what_does_not_belong_together_is_refused(files: Files, tmp_path: Path) 
     part = "corpus_0/part_000002"
     shutil.rmtree(folder / part)
     shutil.copytree(tmp_path / "other" / part, folder / part)
-    with pytest.raises(UserError, match=r"part_000002: made of another text, or with other sett"):
+    with pytest.raises(UserError, match=r"part_000002: made with another text, another tokenizer"):
         merge(preparation)
     (tmp_path / "train.en").write_text((tmp_path / "train.en").read_text().replace("boats", "cats"))
-    with pytest.raises(UserError, match="begun with another text"):
+    with pytest.raises(UserError, match="made with another text"):
         begin(preparation)
 
 
@@ -372,10 +373,10 @@ def test_what_is_held_out_and_scored_is_settled(files: Files, tmp_path: Path) ->
         (alone, "another text, another validation set: give"),
         (scored, "another test set: give"),
     ):
-        with pytest.raises(UserError, match=f"begun with {message} the same config"):
+        with pytest.raises(UserError, match=f"made with {message} the same to"):
             begin(Preparation(tmp_path / "prepared", data_of(other), SMALL, 64))
     (tmp_path / "dev.en").write_text((tmp_path / "dev.en").read_text().replace("boats", "cats"))
-    with pytest.raises(UserError, match="begun with another validation set: give"):
+    with pytest.raises(UserError, match="made with another validation set: give"):
         begin(Preparation(tmp_path / "prepared", data_of(own), SMALL, 64))
 
 
@@ -389,7 +390,7 @@ def test_a_given_tokenizer_is_settled_by_its_content(files: Files, tmp_path: Pat
     folder = tmp_path / "prepared"
     prepared_by(folder, data, tokenizer=given[0])
     for other in (given[1], TokenizerConfig()):
-        with pytest.raises(UserError, match="begun with another source_model: give"):
+        with pytest.raises(UserError, match="made with another source_model: give"):
             begin(Preparation(folder, data, other, 64))
     shutil.move(tmp_path / "300", tmp_path / "moved")
     moved = replace(given[0], source_model=f"{tmp_path}/moved/tokenizer/joint.model")
@@ -430,7 +431,7 @@ def test_a_damaged_part_is_not_merged(files: Files, tmp_path: Path) -> None:
     ids = part / "source_ids.bin"
     ids.write_bytes(ids.read_bytes()[:9])
     for _ in ("too short", "missing"):
-        with pytest.raises(UserError, match="part_000001: damaged: remove it, and make its shard"):
+        with pytest.raises(UserError, match="part_000001: damaged: remove it to make it ag"):
             merge(preparation)
         ids.unlink(missing_ok=True)
     shutil.rmtree(part)
@@ -440,7 +441,7 @@ def test_a_damaged_part_is_not_merged(files: Files, tmp_path: Path) -> None:
         text.unlink()
         if damaged is not None:
             text.write_bytes(damaged)
-        with pytest.raises(UserError, match="part_000001: damaged: remove it, and make its shard"):
+        with pytest.raises(UserError, match="part_000001: damaged: remove it to make it ag"):
             merge(preparation)
         text.touch()
     shutil.rmtree(part)

@@ -11,6 +11,7 @@ import jax
 import pytest
 
 from tests.small import small_model
+from transformer_jax import paths
 from transformer_jax.commands import lines as lines_module, output_file, translate
 from transformer_jax.commands.main import main
 from transformer_jax.config import Config, DataConfig, TrainConfig
@@ -166,11 +167,11 @@ def test_another_command_does_not_continue_it(place, tmp_path, monkeypatch, caps
             translate.run(parsed(command(place, tmp_path / "out")))
     before = (tmp_path / "out.partial" / "lines").read_bytes()
     assert main(command(place, tmp_path / "out", "--repetition_penalty=2")) == 2
-    assert "out.partial: begun with another model, other options" in capsys.readouterr().err
+    assert "out.partial: made with another model, other options" in capsys.readouterr().err
     assert (tmp_path / "out.partial" / "lines").read_bytes() == before
     (tmp_path / "out.partial" / "progress.json").write_text("{")
     assert main(command(place, tmp_path / "out")) == 2
-    assert "progress.json: damaged; remove" in capsys.readouterr().err
+    assert "progress.json: damaged: remove" in capsys.readouterr().err
 
 
 def test_a_power_loss_leaves_no_zeros_among_the_lines(tmp_path, monkeypatch):
@@ -178,7 +179,7 @@ def test_a_power_loss_leaves_no_zeros_among_the_lines(tmp_path, monkeypatch):
     done, sync, name = [], os.fsync, str(tmp_path / "out")
     monkeypatch.setattr(os, "fsync", lambda file: done.append("lines") or sync(file))
     monkeypatch.setattr(
-        output_file, "write_whole", lambda path, _: done.append(path.name) or path.write_bytes(_)
+        paths, "write_whole", lambda path, _: done.append(path.name) or path.write_bytes(_)
     )
     with pytest.raises(KeyboardInterrupt), output_file.output_file(name, "c") as file:
         file.write(["first line"], 1, {})

@@ -46,7 +46,7 @@ def test_corpora_are_read_in_their_order_and_downloaded_once(server, tmp_path: P
     assert source.fingerprint("train", ("en", "de")) != source.fingerprint("train", ("de", "en"))
     assert len(server.requests) == asked
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} == {".zst", ".lock"}
+    assert {path.suffix for path in files} == {".zst", ".json"}
 
 
 def test_a_corpus_that_opus_lacks_is_named_with_the_nearest(server, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ prints an error as a box of many lines.)
 """
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -25,6 +26,25 @@ _METAVARS |= {"array": "A,B", "null": "none"}
 _KINDS: dict[type, str] = {OneOf: "KIND", ManyOf: "KIND,KIND"}
 
 
+def part_of(flag: str, text: str, *, first: int) -> tuple[int, int]:
+    """The number of a part, from 0, and how many there are, of a flag's value I/N.
+
+    Args:
+        flag: its name.
+        text: its value.
+        first: what I is of the first part.
+
+    Raises:
+        UserError: it is of another form, or there is no such part.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not first <= int(match[1]) < first + int(match[2]):
+        raise UserError(
+            f"--{flag}={text}: give I/N with I from {first} to {'N - 1' if first == 0 else 'N'}"
+        )
+    return int(match[1]) - first, int(match[2])
+
+
 class _Key(argparse.Action):
     """Collects the text of a key's value."""
 
@@ -37,6 +57,13 @@ def _int(text: str) -> int:
     value = int(text)
     if abs(value) >= 1 << 31:
         raise argparse.ArgumentTypeError(f"{text} is too large")
+    return value
+
+
+def _count(text: str) -> int:
+    """The number of things of a flag, `type="count"`."""
+    if (value := _int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
     return value
 
 
@@ -55,6 +82,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, add_help=False)
         self.register("type", int, _int)
+        self.register("type", "count", _count)
         self._words: Sequence[str] = ()
         self._shown: tuple[type, str, Sequence[str]] | None = None
         self.add_argument(

@@ -6,7 +6,6 @@ wrote beyond these bytes is cut off. The finished file then gets its name at onc
 """
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -18,15 +17,17 @@ from etils import epath
 from transformer_jax.commands.lines import Counts, Output
 from transformer_jax.config import from_dict
 from transformer_jax.errors import UserError
-from transformer_jax.paths import as_path, write_whole
+from transformer_jax.paths import as_path, read_record, write_record
 from transformer_jax.runs.lock import only_run
+
+_FILE = "progress.json"
+_COMMAND = "model, other options or another input"
 
 
 @dataclass
 class Progress:
     """What `progress.json` holds."""
 
-    command: Any  #: what the results depend on
     done: int = 0  #: inputs
     counts: dict[str, int] = field(default_factory=dict)  #: see `lines.Output`
     bytes: int = 0  #: of `lines`
@@ -35,16 +36,16 @@ class Progress:
 class OutputFile(Output):
     """A file of results in progress."""
 
-    def __init__(self, file: BinaryIO, folder: epath.Path, progress: Progress) -> None:
+    def __init__(self, file: BinaryIO, path: epath.Path, command: Any, progress: Progress) -> None:
         super().__init__(file, progress.done, progress.counts)
-        self._folder, self._command = folder, progress.command
+        self._path, self._inputs = path, {_COMMAND: command}
 
     def write(self, lines: Sequence[str], inputs: int, counts: Counts) -> None:
         """Appends the results of the next inputs and notes them as done."""
         super().write(lines, inputs, counts)
         os.fsync(self.file.fileno())  # neither `progress.json` nor the finished file is first
-        progress = Progress(self._command, self.done, dict(self.counts), self.file.tell())
-        write_whole(self._folder / "progress.json", json.dumps(asdict(progress)).encode())
+        progress = Progress(self.done, dict(self.counts), self.file.tell())
+        write_record(self._path, self._inputs, **asdict(progress))
 
 
 @contextlib.contextmanager
@@ -65,29 +66,14 @@ def output_file(name: str, command: Any) -> Iterator[OutputFile]:
         raise UserError(f"--output={name}: the file exists; move it away or name another")
     try:
         with only_run(folder), open(folder / "lines", "ab") as lines:
-            progress = _read(folder, command)
+            found = read_record(folder / _FILE, {_COMMAND: command}, "--output")
+            progress = from_dict(Progress, found or {})
             if lines.tell() < progress.bytes:
                 raise UserError(f"{folder / 'lines'}: cut short; remove {folder} to begin again")
             lines.truncate(progress.bytes)
             lines.seek(progress.bytes)
-            yield OutputFile(lines, folder, progress)
+            yield OutputFile(lines, folder / _FILE, command, progress)
             os.replace(folder / "lines", path)
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         raise UserError(f"--output={name}: cannot be written ({error.strerror})") from error
-
-
-def _read(folder: epath.Path, command: Any) -> Progress:
-    path = folder / "progress.json"
-    if not path.exists():
-        return Progress(command)
-    try:
-        progress = from_dict(Progress, json.loads(path.read_text()))
-    except (ValueError, RecursionError, UserError) as error:
-        raise UserError(f"{path}: damaged; remove {folder} to begin again") from error
-    if progress.command != command:
-        raise UserError(
-            f"{folder}: begun with another model, other options or another input: give the same "
-            "ones to continue, or remove it to begin again"
-        )
-    return progress

@@ -60,7 +60,8 @@ def add_arguments(parser: Parser) -> None:
         help="only print the memory and time of training",
     )
     add("--plan_topology", metavar="NAME", help="of a TPU slice (v5e:4x4) or of GPUs (h100:8)")
-    add("--plan_length", type=int, metavar="L", help="pieces of each sentence (batch.max_length)")
+    of_each = "pieces of each sentence (batch.max_length)"
+    add("--plan_length", type="count", metavar="L", help=of_each)
     add("--plan_no_search", action="store_true", help="do not search for the largest batch")
     add_process_arguments(parser)
     parser.add_config(Config, prefix="config.", usual=USUAL)
@@ -112,8 +113,6 @@ def plan(args: argparse.Namespace) -> int:
     from transformer_jax.plan.text import as_text
     from transformer_jax.plan.topologies import described, this_machine
 
-    if args.plan_length is not None and args.plan_length < 1:
-        raise UserError(f"--plan_length={args.plan_length}: must be at least 1")
     config, by_pairs = recipe_of(args)
     target = described(args.plan_topology) if args.plan_topology else this_machine()
     made = make_plan(

@@ -14,7 +14,7 @@ from transformer_jax.data.sources.base import Languages, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.registry import SOURCES
 from transformer_jax.errors import UserError
-from transformer_jax.settings.types import Positive, Rate, Strings
+from transformer_jax.settings.types import MAY_CHANGE, SETTLED, FileName, Positive, Rate, Strings
 from transformer_jax.settings.variants import ManyOf, OneOf, kind_of
 
 
@@ -68,21 +68,22 @@ class DataConfig:
     target languages, each source begins with a tag such as `<2fr>`.
     """
 
-    source: Annotated[Source, OneOf(SOURCES)] = Files()  #: where the text is
+    source: Annotated[Source, OneOf(SOURCES), MAY_CHANGE] = Files()  #: where the text is
     source_language: str | None = None  #: translate from; none = the file ending (train.en)
     target_language: str | None = None  #: translate into; none = the file ending (train.de)
-    corpora: Annotated[tuple[Corpus, ...], ManyOf({"corpus": Corpus}, least=0)] = ()
+    corpora: Annotated[tuple[Corpus, ...], ManyOf({"corpus": Corpus}, least=0), MAY_CHANGE] = ()
     #: several texts, in place of source
     temperature: Annotated[FiniteFloat, Field(ge=1)] = 1.0
     #: T: a corpus of n pairs is seen in proportion to n ^ (1 / T), the largest once an epoch
-    filters: Annotated[tuple[Filter, ...], ManyOf(FILTERS, least=0)] = ()
+    filters: Annotated[tuple[Filter, ...], ManyOf(FILTERS, least=0), MAY_CHANGE] = ()
     #: which training pairs to leave out; a new run also counts those of the other filters
     blocks: Annotated[tuple[Blocks, ...], ManyOf({"blocks": Blocks}, least=0)] = ()
     #: train on blocks of sentences of a document, such as blocks(tokens=512); none = on sentences
     validation_from_train: PositiveInt | None = None  #: pairs to hold out if there is no other set
     prepared: str | None = None
     #: folder that `transformer-jax prepare` made of a text, in place of source and corpora
-    cache_dir: str | None = None  #: for the ids; none = <user cache>/transformer_jax/ids
+    cache_dir: Annotated[FileName, MAY_CHANGE] | None = None
+    #: for the ids; none = <user cache>/transformer_jax/ids
 
     @property
     def parts(self) -> tuple[Corpus, ...]:
@@ -165,15 +166,17 @@ class TokenizerConfig:
     """SentencePiece: trained on the training text, or a given model."""
 
     kind: Literal["unigram", "bpe"] = "unigram"  #: how a vocabulary is learned
-    vocab_size: Int32 | None = None  #: none = 8000, or as many as a given model has
+    vocab_size: Annotated[Int32, SETTLED] | None = None
+    #: none = 8000, or as many as a given model has
     joint: bool = True  #: one model for both languages (allows three-way tied embeddings)
     byte_fallback: bool = True  #: spell a character that has no piece as its bytes
     character_coverage: Annotated[float, Field(gt=0, le=1)] = 1.0
     #: share of the characters of the text that get pieces of their own
     normalization: Literal["clean", "identity"] = "clean"
     #: clean = white space becomes spaces, invisible marks nothing (data/normalization.py)
-    source_model: str | None = None  #: path of a given SentencePiece model (with joint, for both)
-    target_model: str | None = None  #: path of the target's model, if joint is false
+    source_model: FileName | None = None
+    #: path of a given SentencePiece model (with joint, for both)
+    target_model: FileName | None = None  #: path of the target's model, if joint is false
     max_training_sentences: PositiveInt = 500_000
     #: drawn from a larger text; learning takes about 2 KB of memory for each
     sampling_alpha: PositiveFloat | None = (
@@ -194,12 +197,13 @@ TOKENS_PER_DEVICE = 4096
 class BatchConfig:
     """Length-bucketed batches under a budget of tokens."""
 
-    tokens: PositiveInt | None = None
+    tokens: Annotated[PositiveInt, SETTLED] | None = None
     #: at most this many target slots (and source slots) in a batch; none = 4096 for each device
     max_length: PositiveInt = 128  #: in pieces, EOS included; longer pairs are skipped and counted
     num_buckets: PositiveInt = 16  #: at most this many static shapes, each compiled once
     max_padding: Rate = 0.1  #: take as few shapes as keep the share of padding below this
-    row_multiple: PositiveInt | None = None  #: of a batch's rows; none = as the devices need
+    row_multiple: Annotated[PositiveInt, SETTLED] | None = None
+    #: of a batch's rows; none = as the devices need
     length_multiple: PositiveInt = 1  #: of the shapes' lengths; 8 or more suits accelerators
     seed: NonNegativeInt = 0  #: of the order of the pairs
 

@@ -1,39 +1,34 @@
 """Arrays of ids on disk: the parts of a text, and the entries of the cache.
 
-An entry is a folder of raw little-endian arrays and `meta.json`; nothing is pickled. It has the ids
-of all sentences one after the other, without BOS or EOS, and the sentences' lengths. The folder's
-name is a hash of the text's fingerprint and of both tokenizers. For blocks, each sentence is
-followed by the separator, or by EOS at the end of a document: any range of sentences of a document
-is then a slice of the ids, so that blocks copy nothing. An entry is written under a temporary name
-and renamed, so readers see all of it or nothing, and two processes can make the same entry at the
-same time. `meta.json` has the fingerprint of the content, which a training computes at its start
-anyway, so an entry whose bytes changed is made again.
+An entry is a folder of raw little-endian arrays and `made_of.json`; nothing is pickled. It has the
+ids of all sentences one after the other, without BOS or EOS, and the sentences' lengths. Its name
+is a hash of the text's fingerprint and of both tokenizers. For blocks, each sentence is followed by
+the separator, or by EOS at the end of a document: any range of sentences of a document is then a
+slice of the ids, so that blocks copy nothing. An entry is a stage (`paths.py`): readers see all of
+it or nothing, and a start that was killed is continued. The fingerprint of its content is known,
+and a training computes it at its start anyway, so an entry whose bytes changed is made again.
 """
 
-import contextlib
-import errno
 import hashlib
-import json
-import shutil
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from etils import epath
 
 from transformer_jax.data.sampling import NBEST
 from transformer_jax.data.sentences import Arrays, IdCorpus, PieceLinks, Sentences, in_pages
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
-from transformer_jax.paths import new_folder
+from transformer_jax.paths import made, remove_folder, stage, temporary_name
 
 #: Of each array its dtype and size; its values are in a file of its name.
 Layout = dict[str, tuple[str, int]]
 
-_FORMAT = 7
-_LEFT_AFTER = 24 * 60 * 60  # seconds without a write, after which no process is writing an entry
-_NO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM)
+#: What names the cache.
+FLAG = "data.cache_dir"
+_FORMAT = 8
 
 
 class Part(NamedTuple):
@@ -57,11 +52,12 @@ class Part(NamedTuple):
 
     @classmethod
     def write(cls, folder: Path, chunks: Iterable[Arrays]) -> "Part":
-        """Appends chunks of arrays to one file for each."""
+        """Writes chunks of arrays, one file for each."""
         layout: Layout = {}
         for chunk in chunks:
             for name, values in chunk.items():
-                with open(folder / f"{name}.bin", "ab") as file:
+                mode = "ab" if name in layout else "wb"  # a killed process may have left one
+                with open(folder / f"{name}.bin", mode) as file:
                     file.write(values.tobytes())
                 _, size = layout.get(name, ("", 0))
                 layout[name] = (values.dtype.str, size + len(values))
@@ -78,57 +74,43 @@ class Entry(NamedTuple):
 def read_entry(folder: Path) -> Entry | None:
     """Memory-maps an entry; None where it is missing, incomplete or changed."""
     try:
-        meta = json.loads((folder / "meta.json").read_text())
-        if meta["format"] != _FORMAT:
-            return None
-        corpus = corpus_of(Part(folder, meta["arrays"]).read())
-        whole = corpus.fingerprint == meta["fingerprint"]
-        return Entry(corpus, [str(line) for line in meta["found"]]) if whole else None
-    except (OSError, ValueError, KeyError, TypeError):
+        known = made(epath.Path(folder), {}, flag=FLAG) or {}
+        corpus = corpus_of(Part(folder, known["arrays"]).read())
+        whole = corpus.fingerprint == known["fingerprint"]
+        return Entry(corpus, [str(line) for line in known["found"]]) if whole else None
+    except (UserError, OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def write_entry(folder: Path, chunks: Iterable[Arrays], found: Sequence[str] = ()) -> None:
+def write_entry(
+    folder: Path, make: Callable[[Path], tuple[Iterable[Arrays], Sequence[str]]]
+) -> None:
     """Writes an entry; a whole one that another process has made meanwhile stays.
 
     Args:
         folder: of the entry.
-        chunks: parts of the arrays, in their order.
-        found: see `Entry`.
+        make: the parts of the arrays in their order, and what filters found, see `Entry`. It may
+            write to the folder `parts` in the folder that it is called with.
 
     Raises:
         UserError: the folder cannot be written, or the disk is full.
     """
-    with writing(folder.parent):
-        _remove_leftovers(folder.parent)
-        with new_folder(folder, lambda: read_entry(folder) is not None) as temporary:
-            part = _with_offsets(Part.write(temporary, chunks))
-            meta = {
-                "format": _FORMAT,
-                "arrays": part.layout,
-                "fingerprint": corpus_of(part.read()).fingerprint,
-                "found": list(found),
-            }
-            (temporary / "meta.json").write_text(json.dumps(meta))  # last: it is complete
 
+    def fill(place: epath.Path) -> dict[str, Any]:
+        chunks, found = make(Path(place))
+        part = _with_offsets(Part.write(Path(place), chunks))
+        if (parts := place / "parts").exists():
+            remove_folder(parts.rename(temporary_name(parts)))
+        fingerprint = corpus_of(part.read()).fingerprint
+        return {"arrays": part.layout, "fingerprint": fingerprint, "found": list(found)}
 
-@contextlib.contextmanager
-def writing(cache: Path) -> Iterator[None]:
-    """Makes the cache folder, and says in one line what is wrong where it can't be written.
-
-    Raises:
-        UserError: the user can help.
-    """
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        if error.errno not in _NO_WRITE:
-            raise
-        raise UserError(
-            f"cannot write the id cache in {cache}: {error.strerror}; "
-            "free some space or set data.cache_dir to another folder"
-        ) from None
+    stage(
+        epath.Path(folder),
+        {},
+        fill,
+        flag=FLAG,
+        is_whole=lambda _: read_entry(folder) is not None,
+    )
 
 
 def entry_name(
@@ -141,15 +123,6 @@ def entry_name(
     if joined:
         parts.append("joined")
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-
-
-def _remove_leftovers(cache: Path) -> None:
-    """Removes the temporary folders of processes that were killed."""
-    for folder in cache.glob(f".{32 * '[0-9a-f]'}.*"):
-        with contextlib.suppress(OSError):  # another process removes it too
-            written = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
-            if written < time.time() - _LEFT_AFTER:
-                shutil.rmtree(folder)
 
 
 def corpus_of(arrays: Arrays) -> IdCorpus:

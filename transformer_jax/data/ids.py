@@ -9,38 +9,39 @@ the other; `transformer-jax prepare` makes them in as many processes as there ar
 import functools
 import hashlib
 import logging
-import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from etils import epath
 from tqdm import tqdm
 
 from transformer_jax.data.alignments import Links, parse, piece_links, read_alignments
 from transformer_jax.data.config import Corpus, DataConfig
 from transformer_jax.data.filters.review import Review
 from transformer_jax.data.id_files import (
-    Entry,
+    FLAG,
     Part,
     corpus_of,
     entry_name,
     read_entry,
     write_entry,
-    writing,
 )
 from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sentences import Arrays, IdCorpus, flat
 from transformer_jax.data.sources.base import Numbered, Pair
 from transformer_jax.data.sources.files import file_digest
+from transformer_jax.data.sources.prepared import corpus_folder, part_folder
 from transformer_jax.data.splits import fingerprint, without_held_out
 from transformer_jax.data.tokenizer import SEPARATOR, SIDES, Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
-from transformer_jax.paths import user_cache
+from transformer_jax.paths import made, stage, user_cache
 from transformer_jax.vocabulary import EOS_ID
 
 #: The number of a pair's document, the pair without tags, and the links between its words.
@@ -118,7 +119,7 @@ class Encoder:
 
     def write(self, folder: Path, corpus: Corpus, review: Review, rows: Iterator[Row]) -> Part:
         """Writes the `arrays` of the rows into a folder."""
-        chunks = iter(lambda: list(islice(rows, _CHUNK)), [])
+        chunks = in_chunks(rows, _CHUNK)
         return Part.write(folder, (self.arrays(corpus, review, chunk) for chunk in chunks))
 
     def review(self, number: int, parts: Iterable[Part]) -> tuple[np.ndarray, str]:
@@ -152,6 +153,98 @@ class Encoder:
             yield {"corpus_sizes": np.array([used.sum()], "<i8")}
 
 
+@dataclass(frozen=True)
+class PartMaker:
+    """Makes the parts of a text, each once.
+
+    Attributes:
+        encoder: of the text.
+        folder: for `corpus_0/part_000000` and so on.
+        size: pairs of a part.
+        flag: names the folder, for messages.
+        inputs: what the parts are made of, where the folder is not named after it.
+        write_text: writes the text of the rows into a part as well, and returns a hash of it.
+    """
+
+    encoder: Encoder
+    folder: Path
+    size: int
+    flag: str
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    write_text: Callable[[Path, Corpus, Sequence[Row]], str] | None = None
+
+    def make(
+        self,
+        shard: int = 0,
+        shards: int = 1,
+        held_out: Sequence[deque[Numbered]] | None = None,
+        show: Callable[[Iterator[Row]], Iterable[Row]] = iter,
+    ) -> list[int]:
+        """Makes the parts shard, shard + shards, ... that are not there.
+
+        All of the text is read, as only its reader knows where a part begins; a part takes much
+        longer than reading one.
+
+        Args:
+            shard: from 0.
+            shards: how many there are.
+            held_out: for each corpus, gets its pairs that are not trained on.
+            show: wraps the rows, for a progress bar.
+
+        Returns:
+            The number of pairs of each corpus.
+
+        Raises:
+            UserError: the text is damaged, or a part is, or was made of other inputs.
+        """
+        data, totals, places = self.encoder.data, [], count()
+        for number, corpus in enumerate(data.parts):
+            rows = iter(show(read_rows(data, corpus, held_out[number] if held_out else None)))
+            review = Review(data.filters, corpus.direction)  # one, as it may read a model
+            sizes = []
+            for part, chunk in enumerate(in_chunks(rows, self.size)):
+                sizes.append(len(chunk))
+                if next(places) % shards == shard:
+                    self._make_part(number, part, review, chunk)
+            totals.append(sum(sizes))
+        return totals
+
+    def _make_part(self, number: int, part: int, review: Review, rows: list[Row]) -> None:
+        def fill(folder: epath.Path) -> dict[str, Any]:
+            place, corpus = Path(folder), self.encoder.data.parts[number]
+            arrays = self.encoder.write(place, corpus, review, iter(rows)).layout
+            text = self.write_text(place, corpus, rows) if self.write_text else ""
+            return {"text": text, "arrays": arrays}
+
+        stage(self._place(number, part), self.inputs, fill, flag=self.flag)
+
+    def read(self, totals: Sequence[int]) -> list[list[tuple[Part, str]]]:
+        """The parts of each corpus of so many pairs, and the hashes of their texts.
+
+        Raises:
+            UserError: a part is missing or damaged, or was made of other inputs.
+        """
+        found = []
+        for number, total in enumerate(totals):
+            places = [self._place(number, part) for part in range(-(-total // self.size))]
+            known = [made(each, self.inputs, flag=self.flag) for each in places]
+            missing = [place for place, each in zip(places, known, strict=True) if not each]
+            if missing:
+                more = f" and {len(missing) - 1} more" if missing[1:] else ""
+                raise UserError(f"{missing[0]}{more} missing: run that shard again")
+            found.append(
+                [
+                    (Part(Path(place), each["arrays"]), each["text"])
+                    for place, each in zip(places, known, strict=True)
+                    if each
+                ]
+            )
+        return found
+
+    def _place(self, number: int, part: int) -> epath.Path:
+        return epath.Path(part_folder(corpus_folder(self.folder, number), part))
+
+
 def ids_of_text(
     data: DataConfig,
     tokenizers: Tokenizers,
@@ -176,7 +269,19 @@ def ids_of_text(
     cache = Path(data.cache_dir) if data.cache_dir else user_cache() / "ids"
     folder = cache / encoder.entry()
     if (entry := read_entry(folder)) is None:
-        entry = _make(encoder, folder, progress)
+        bar = functools.partial(tqdm, desc="encoding", unit=" pairs", unit_scale=True, leave=False)
+
+        def make(place: Path) -> tuple[Iterator[Arrays], Sequence[str]]:
+            maker = PartMaker(encoder, place / "parts", PART_PAIRS, FLAG)
+            totals = maker.make(show=lambda rows: bar(rows, disable=not progress))
+            parts = [[part for part, _ in each] for each in maker.read(totals)]
+            kept, found = zip(*(encoder.review(*each) for each in enumerate(parts)), strict=True)
+            return encoder.merged(parts, kept), found
+
+        write_entry(folder, make)
+        entry = read_entry(folder)
+    if entry is None:
+        raise UserError(f"the id cache {folder} was removed while it was written; run again")
     for line in entry.found:
         _LOGGER.info(line)
     return entry.corpus.in_blocks(data.blocks) if data.blocks else entry.corpus
@@ -191,30 +296,6 @@ def ids_of_pairs(
         ends = np.cumsum(arrays.pop(name), dtype=np.int64)
         arrays[name.replace("lengths", "offsets")] = np.append(0, ends)
     return corpus_of(arrays | {"corpus_sizes": np.array([len(pairs)])})
-
-
-def _make(encoder: Encoder, folder: Path, progress: bool) -> Entry:
-    bar = functools.partial(tqdm, desc="encoding", unit=" pairs", unit_scale=True, leave=False)
-    prefix = f".{folder.name}."
-    with (
-        writing(folder.parent),
-        tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent) as temporary,
-    ):
-        corpora: list[list[Part]] = []
-        for number, corpus in enumerate(encoder.data.parts):
-            rows = bar(read_rows(encoder.data, corpus), disable=not progress)
-            review = Review(encoder.data.filters, corpus.direction)  # one, as it may read a model
-            parts: list[Part] = []
-            for part in in_parts(iter(rows), PART_PAIRS):
-                place = Path(temporary, f"{number}_{len(parts)}")
-                place.mkdir()
-                parts.append(encoder.write(place, corpus, review, part))
-            corpora.append(parts)
-        kept, found = zip(*(encoder.review(*each) for each in enumerate(corpora)), strict=True)
-        write_entry(folder, encoder.merged(corpora, kept), found)
-    if (made := read_entry(folder)) is None:
-        raise UserError(f"the id cache {folder} was removed while it was written; run again")
-    return made
 
 
 def read_rows(
@@ -253,10 +334,10 @@ def read_rows(
         )
 
 
-def in_parts(rows: Iterator[Row], size: int) -> Iterator[Iterator[Row]]:
-    """The rows, so many at a time. Each part is to be read before the next."""
-    for first in rows:
-        yield chain([first], islice(rows, size - 1))
+def in_chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    """The rows, so many at a time."""
+    while chunk := list(islice(rows, size)):
+        yield chunk
 
 
 def encoded(

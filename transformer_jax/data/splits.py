@@ -25,7 +25,7 @@ from transformer_jax.data.sources.base import (
     Split,
 )
 from transformer_jax.errors import UserError
-from transformer_jax.paths import absolute_name
+from transformer_jax.paths import absolute_names
 from transformer_jax.settings.variants import kind_of, to_text
 
 
@@ -36,19 +36,16 @@ def resolve(data: DataConfig) -> DataConfig:
         UserError: a language is neither set nor known to the source; or there are to be blocks,
             and a source does not tell where documents end.
     """
+    data = absolute_names(data)
     source_language, target_language = data.languages
     if data.blocks:
         for corpus in data.parts:
             check_documents(corpus, "data.blocks")
-    corpora = data.parts if data.corpora else ()
     return replace(
         data,
-        source=data.source.absolute(),
-        corpora=tuple(replace(corpus, source=corpus.source.absolute()) for corpus in corpora),
-        filters=tuple(each.absolute() for each in data.filters),
+        corpora=data.parts if data.corpora else (),
         source_language=source_language,
         target_language=target_language,
-        cache_dir=absolute_name(data.cache_dir) if data.cache_dir else None,
     )
 
 

@@ -13,6 +13,7 @@ from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.mbr import UTILITIES, Utility
 from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.repetition import Repetition
+from transformer_jax.settings.types import SETTLED
 from transformer_jax.settings.variants import OneOf
 
 
@@ -45,11 +46,11 @@ class DecodeConfig:
     #: rank a sentence's translations by how well each agrees with all of them
     weights: Literal["float", "int8"] = "float"
     #: int8: matrices take half of bfloat16's memory; on a CPU products are of int8 on both sides
-    block_tokens: Annotated[int, Ge(2)] | None = None
+    block_tokens: Annotated[int, Ge(2), SETTLED] | None = None
     #: pieces of a block of a document, with its context; none = as in training, or as many as fit
     context_tokens: Annotated[int, Ge(0)] | None = None
     #: of these, most pieces that precede the block, on each side; none = a quarter
-    block_sentences: PositiveInt | None = None
+    block_sentences: Annotated[PositiveInt, SETTLED] | None = None
     #: most sentences of a block with its context, which has half of them at most; none = as in
     #: training, or as many as fit
     batch_size: PositiveInt = 32

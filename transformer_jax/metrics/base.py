@@ -3,13 +3,13 @@
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from transformer_jax.paths import absolute_name
+from transformer_jax.settings.types import FileName
 
 #: The scores of (sources, translations, references), float32 [N]: a metric whose model is loaded.
 Judge = Callable[[Sequence[str], Sequence[str], Sequence[str]], np.ndarray]
@@ -31,10 +31,6 @@ class Criterion:
         """The inverse of `goodness`."""
         return self.worst + goodness if self.best > self.worst else self.worst - goodness
 
-    def absolute(self) -> Self:
-        """The same with absolute names of folders."""
-        return self
-
 
 @dataclass(frozen=True)
 class Metric(Criterion, ABC):
@@ -46,7 +42,7 @@ class Metric(Criterion, ABC):
     # Whether it compares with a reference; if not, it reads none of those it is given.
     needs_reference: ClassVar[bool]
 
-    model: str  #: the folder of its model
+    model: FileName  #: the folder of its model
 
     @abstractmethod
     def open(self) -> Judge:
@@ -60,9 +56,6 @@ class Metric(Criterion, ABC):
     def signature(self) -> str:
         """What to report with a score, as sacreBLEU has it."""
         return f"model:{Path(self.model).name}|worst:{self.worst:g}|best:{self.best:g}"
-
-    def absolute(self) -> Self:
-        return replace(self, model=absolute_name(self.model))
 
 
 @functools.lru_cache(maxsize=1)

@@ -8,9 +8,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 
 from transformer_jax.errors import UserError
+from transformer_jax.layers.feed_forward import Mlp
+from transformer_jax.layers.norms import LayerNorm
 from transformer_jax.metrics.batches import in_batches
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.paths import from_paths
+from transformer_jax.models.stack import Stack
+from transformer_jax.positions.none import NoPosition
 from transformer_jax.weights.sentencepiece_model import load_processor
 from transformer_jax.weights.settings import Settings, parse_yaml
 from transformer_jax.weights.torch_files import read_torch
@@ -23,6 +30,16 @@ _MOST = 512  # ids of a text
 _HEAD = 64  # features of an attention head, in both sizes of XLM-R
 
 Tensors = dict[str, Any]
+
+#: The parts of a layer of ours, and their names in XLM-R.
+_LAYER = {
+    **{f"mixer/heads/{name}": f"attention.self.{name}" for name in ("query", "key", "value")},
+    "mixer/heads/out": "attention.output.dense",
+    "mixer_residual/norm": "attention.output.LayerNorm",
+    "feed_forward/up": "intermediate.dense",
+    "feed_forward/down": "output.dense",
+    "feed_forward_residual/norm": "output.LayerNorm",
+}
 
 
 class Form(NamedTuple):
@@ -52,12 +69,7 @@ class CometModel:
         weights = Weights(str(checkpoint), read_torch(checkpoint, within="state_dict"))
         self._mix = _mix(weights, settings)
         self._regressor = _regressor(weights, len(settings.get("hidden_sizes", list)))
-        encoder = _encoder(weights)
-        if len(self._mix) != len(encoder["layers"]) + 1:
-            raise UserError(
-                f"{checkpoint}: the mix is of {len(self._mix)} layers, but the encoder has "
-                f"{len(encoder['layers'])} and the embeddings"
-            )
+        self._stack, encoder = _encoder(weights, len(self._mix) - 1)
         weights.check_all_taken(_IGNORED)
         self._encoder = jax.device_put(encoder)
 
@@ -83,7 +95,9 @@ class CometModel:
 
     def _embed(self, rows: list[list[int]], *, at_first: bool) -> np.ndarray:
         """The mix of layers [N, D]: at the first id of each row, or its mean over all."""
-        return in_batches(rows, functools.partial(_embed, self._encoder, self._mix, at_first))
+        return in_batches(
+            rows, functools.partial(_embed, self._stack, self._encoder, self._mix, at_first)
+        )
 
     def _score(self, features_NF: np.ndarray) -> np.ndarray:
         if not len(features_NF):
@@ -94,11 +108,15 @@ class CometModel:
         return (features_NF @ kernel.T + bias)[:, 0]
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@functools.partial(jax.jit, static_argnums=(0, 3))
 def _embed(
-    encoder: Tensors, mix_L: jax.Array, at_first: bool, ids_BS: jax.Array, mask_BS: jax.Array
+    stack: Stack, encoder: Tensors, mix_L: jax.Array, at_first: bool, ids_BS: Any, mask_BS: Any
 ) -> jax.Array:
-    layers = _layers(encoder, ids_BS, mask_BS)
+    words_BSD = encoder["words"][ids_BS] + encoder["positions"][: ids_BS.shape[1]]
+    options: Any = {"mutable": ["intermediates"], "capture_intermediates": _is_layer}
+    _, sown = stack.apply({"params": encoder["stack"]}, words_BSD, mask_BS, **options)
+    names = ["first_norm", *(f"blocks_{number}" for number in range(len(mix_L) - 1))]
+    layers = [sown["intermediates"][name]["__call__"][0] for name in names]
     mixed_BSD = sum(weight * x_BSD for weight, x_BSD in zip(mix_L, layers, strict=True))
     if at_first:
         return mixed_BSD[:, 0]
@@ -106,50 +124,8 @@ def _embed(
     return kept_BSD.sum(axis=1) / jnp.maximum(mask_BS.sum(axis=1), 1)[:, None]
 
 
-def _layers(encoder: Tensors, ids_BS: jax.Array, mask_BS: jax.Array) -> list[jax.Array]:
-    """XLM-R's embeddings and the output of each layer, [B, S, D]."""
-
-    def dense(x: jax.Array, weights: Tensors) -> jax.Array:
-        return x @ weights["weight"].T + weights["bias"]
-
-    def heads(x_BSD: jax.Array) -> jax.Array:
-        return x_BSD.reshape(*x_BSD.shape[:2], -1, _HEAD)
-
-    # Positions count from the id of padding, and padding has its own.
-    position_BS = jnp.cumsum(mask_BS, axis=1) * mask_BS + PADDING
-    tables = [encoder["embeddings"][f"{name}_embeddings"]["weight"] for name in _TABLES]
-    words_VD, positions, types = tables
-    x_BSD = words_VD[ids_BS] + positions[position_BS] + types[0]
-    x_BSD = _norm(x_BSD, encoder["embeddings"]["LayerNorm"])
-    found = [x_BSD]
-    for layer in encoder["layers"]:
-        attention = layer["attention"]
-        q, k, v = (heads(dense(x_BSD, attention["self"][name])) for name in _PROJECTIONS)
-        scores_BHST = jnp.einsum("bshk,bthk->bhst", q, k) / _HEAD**0.5
-        scores_BHST = jnp.where(mask_BS[:, None, None], scores_BHST, jnp.finfo(jnp.float32).min)
-        read = jnp.einsum("bhst,bthk->bshk", jax.nn.softmax(scores_BHST), v).reshape(x_BSD.shape)
-        output = attention["output"]
-        x_BSD = _norm(x_BSD + dense(read, output["dense"]), output["LayerNorm"])
-        hidden = jax.nn.gelu(dense(x_BSD, layer["intermediate"]["dense"]), approximate=False)
-        output = layer["output"]
-        x_BSD = _norm(x_BSD + dense(hidden, output["dense"]), output["LayerNorm"])
-        found.append(x_BSD)
-    return found
-
-
-def _norm(x: jax.Array, weights: Tensors) -> jax.Array:
-    mean = x.mean(axis=-1, keepdims=True)
-    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
-    return (x - mean) / jnp.sqrt(variance + 1e-5) * weights["weight"] + weights["bias"]
-
-
-_TABLES = ("word", "position", "token_type")
-_PROJECTIONS = ("query", "key", "value")
-_DENSE = (
-    *(f"attention.self.{name}" for name in _PROJECTIONS),
-    *("attention.output.dense", "attention.output.LayerNorm"),
-    *("intermediate.dense", "output.dense", "output.LayerNorm"),
-)
+def _is_layer(module: nn.Module, method: str) -> bool:
+    return method == "__call__" and len(module.path) == 1
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -232,28 +208,38 @@ def _regressor(weights: Weights, num_hidden: int) -> list[tuple[np.ndarray, np.n
     return [(weights.take(f"{name}.weight"), weights.take(f"{name}.bias")) for name in names]
 
 
-def _encoder(weights: Weights) -> Tensors:
-    """The tensors of XLM-R, by the parts of their names."""
-    root = "encoder.model."
+def _encoder(weights: Weights, num_layers: int) -> tuple[Stack, Tensors]:
+    """XLM-R as an encoder of ours, after its embeddings, and all parameters."""
+    root, flat = "encoder.model.", dict[str, np.ndarray]()
 
-    def pair(name: str, *, has_bias: bool = True) -> Tensors:
-        kinds = ("weight", "bias") if has_bias else ("weight",)
-        return {kind: weights.take(f"{root}{name}.{kind}") for kind in kinds}
+    def take(path: str, name: str) -> None:
+        kind = "scale" if path.endswith("norm") else "kernel"
+        flat[f"{path}/{kind}"] = weights.take(f"{root}{name}.weight").T
+        flat[f"{path}/bias"] = weights.take(f"{root}{name}.bias")
 
-    names = [f"{table}_embeddings" for table in _TABLES]
-    embeddings = {name: pair(f"embeddings.{name}", has_bias=False) for name in names}
-    embeddings["LayerNorm"] = pair("embeddings.LayerNorm")
-    width = embeddings[names[0]]["weight"].shape[1]
+    take("first_norm", "embeddings.LayerNorm")
+    for number in range(num_layers):
+        for path, name in _LAYER.items():
+            take(f"blocks_{number}/{path}", f"encoder.layer.{number}.{name}")
+        # It adds the same number to all scores of a query: no effect.
+        del flat[f"blocks_{number}/mixer/heads/key/bias"]
+    words_VD, positions, types = (
+        weights.take(f"{root}embeddings.{name}_embeddings.weight")
+        for name in ("word", "position", "token_type")
+    )
+    width = words_VD.shape[1]
     if width % _HEAD:
         raise UserError(f"{weights.origin}: {width} features, but XLM-R has a multiple of {_HEAD}")
-    layers: list[Tensors] = []
-    while f"{root}encoder.layer.{len(layers)}.output.dense.weight" in weights:
-        layer: Tensors = {}
-        for name in _DENSE:
-            *place, last = name.split(".")
-            part = layer
-            for step in place:
-                part = part.setdefault(step, {})
-            part[last] = pair(f"encoder.layer.{len(layers)}.{name}")
-        layers.append(layer)
-    return {"embeddings": embeddings, "layers": layers}
+    config = ModelConfig(
+        d_model=width,
+        d_ff=len(flat["blocks_0/feed_forward/up/bias"]),
+        num_heads=width // _HEAD,
+        encoder=StackConfig(num_layers=num_layers, position=NoPosition()),
+        norm=LayerNorm(epsilon=1e-5),
+        norm_placement="post",
+        feed_forward=Mlp(activation="gelu"),
+        embedding_norm=True,
+    )
+    # Positions count from the id of padding, and padding has its own.
+    embeddings = {"words": words_VD, "positions": positions[PADDING + 1 :] + types[0]}
+    return Stack(config, causal=False), embeddings | {"stack": from_paths(flat)}

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.layers.parameters import MatrixBox, TableBox
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.inputs import check_batch, check_text, check_texts
+from transformer_jax.models.inputs import Texts, check_batch, check_text, check_texts
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
@@ -47,7 +47,7 @@ def _module(config: ModelConfig) -> Transformer:
 def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
     ids = jnp.zeros((1, 2), jnp.int32)
     mask = jnp.ones((1, 2), bool)
-    params = _module(config).init(key, ids, mask, ids, mask)["params"]
+    params = _module(config).init(key, Texts(ids, mask, ids, mask))["params"]
     return params | config.adapter.init(key, params) | config.quantize.init(params)
 
 
@@ -230,9 +230,9 @@ def apply(
     Raises:
         UserError: see `models.inputs.check_text`; or the parameters are of another config.
     """
-    arrays = source, source_mask_BS, target_in, target_mask_BT
-    check_texts(config, *arrays)
-    return run_model(config, params, *arrays, rng=rng)
+    texts = Texts(source, source_mask_BS, target_in, target_mask_BT)
+    check_texts(config, texts)
+    return run_model(config, params, texts, rng=rng)
 
 
 def mixer_paths(config: ModelConfig) -> dict[str, tuple[str, ...]]:
@@ -284,9 +284,7 @@ def loss(
     if alignment_weight is not None:
         check_guided(config)
     check_batch(config, batch)
-    mask_BT = batch["target_mask"]
-    labels_BT = batch["target"]
-    arrays = batch["source"], batch["source_mask"], shift_right(labels_BT), mask_BT, labels_BT
+    arrays = texts_of(batch), batch["target"]
     options: Any = {"rng": rng, "label_smoothing": label_smoothing, "method": "loss"}
     if "soft_ids" in batch:
         options["soft"] = SoftLabels(*map(jnp.asarray, (batch["soft_ids"], batch["soft_shares"])))
@@ -298,7 +296,7 @@ def loss(
         last = mixer_paths(config)[f"cross.{config.decoder.num_layers - 1}"]
         (log_BTS,) = flatten_dict(sown["alignment"])[*last, "log_weights"]
         loss_sum += alignment_weight * alignment_loss(log_BTS, jnp.asarray(batch["alignment"]))
-    return loss_sum, nll_sum, mask_BT.sum().astype(jnp.float32)
+    return loss_sum, nll_sum, batch["target_mask"].sum().astype(jnp.float32)
 
 
 def probable_pieces(
@@ -315,9 +313,7 @@ def probable_pieces(
     Returns:
         Their ids, int32 [B, T, K], and their logits, float32 [B, T, K], the largest first.
     """
-    mask_BT = batch["target_mask"]
-    arrays = batch["source"], batch["source_mask"], shift_right(batch["target"]), mask_BT
-    return run_model(config, params, *arrays, count, method="probable")
+    return run_model(config, params, texts_of(batch), count, method="probable")
 
 
 def encode(
@@ -368,3 +364,9 @@ def decode_step(
 def shift_right(target_BT: Array) -> jax.Array:
     """The decoder's input: BOS, then the target without its last token."""
     return jnp.pad(target_BT[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
+
+
+def texts_of(batch: Mapping[str, Array]) -> Texts:
+    """What a model reads of a batch for `loss`."""
+    target_in = shift_right(batch["target"])
+    return Texts(batch["source"], batch["source_mask"], target_in, batch["target_mask"])

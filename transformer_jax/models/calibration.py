@@ -12,7 +12,7 @@ from flax import linen as nn
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.projections import Dense
-from transformer_jax.models.api import Params, matrix_boxes, shift_right
+from transformer_jax.models.api import Params, matrix_boxes, texts_of
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import MEASURED, from_paths
@@ -110,9 +110,8 @@ def largest_inputs(
             note(logits, result, batch["target_mask"])
         return result
 
-    arrays = batch["source"], batch["source_mask"], shift_right(batch["target"])
     with nn.intercept_methods(watch):
-        model.apply({"params": params}, *arrays, batch["target_mask"])
+        model.apply({"params": params}, texts_of(batch))
     boxes = matrix_boxes(model.config)
     if missing := sorted({path for path in boxes if is_multiplied(boxes[path])} - found.keys()):
         raise UserError(f"model.quantize=int8: cannot measure what {missing[0]} is multiplied with")

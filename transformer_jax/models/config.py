@@ -27,7 +27,7 @@ from transformer_jax.positions.base import HOOKS, PositionConfig
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.sinusoidal import Sinusoidal
 from transformer_jax.settings.keys import adapter
-from transformer_jax.settings.types import COMMAS, Positive
+from transformer_jax.settings.types import COMMAS, MAY_CHANGE, SETTLED, Positive
 from transformer_jax.settings.variants import ManyOf, OneOf, kind_of, to_text
 from transformer_jax.vocabulary import BOS_ID
 
@@ -65,8 +65,8 @@ class ModelConfig:
     starts, and its config.json holds the result.
     """
 
-    source_vocab_size: PositiveInt | None = None  #: None = the tokenizer's
-    target_vocab_size: PositiveInt | None = None  #: None = the tokenizer's
+    source_vocab_size: Annotated[PositiveInt, SETTLED] | None = None  #: None = the tokenizer's
+    target_vocab_size: Annotated[PositiveInt, SETTLED] | None = None  #: None = the tokenizer's
     d_model: PositiveInt = 512  #: features of a token between the layers
     d_ff: PositiveInt = 2048  #: hidden features of the feed-forward networks
     num_heads: PositiveInt = 8  #: of attention, and of other mixers with heads
@@ -97,12 +97,13 @@ class ModelConfig:
     #: products in 8 bits, as a runtime for them computes; a training simulates them
     dropout_rate: DropoutRate = 0.1  #: after each sublayer and on the embeddings
     max_length: PositiveInt = 256  #: longest source or target, in pieces, EOS included
-    dtype: Literal["auto"] | Float = "float32"
+    dtype: Annotated[Literal["auto"] | Float, SETTLED] = "float32"
     #: of activations; auto = bfloat16 on an accelerator that multiplies it, else float32
-    matmul_dtype: Literal["auto"] | Float = "float32"
+    matmul_dtype: Annotated[Literal["auto"] | Float, SETTLED] = "float32"
     #: of the operands of matrix products; auto = the faster here
     param_dtype: Float = "float32"  #: of parameters
-    remat: bool = False  #: recompute each block in the backward pass to save memory
+    remat: Annotated[bool, MAY_CHANGE] = False
+    #: recompute each block in the backward pass to save memory
     scan_layers: bool = False  #: run layers that are alike as one loop, to compile faster
 
 

@@ -5,6 +5,7 @@ checked where they are known: outside `jit`, and by `fit` in each batch.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -49,10 +50,18 @@ def check_text(name: str, ids: Array, mask: Array, vocab_size: int | None) -> No
         raise UserError(f"{name} has id {wrong}, the vocabulary {vocab_size}")
 
 
-def check_texts(
-    config: ModelConfig, source: Array, source_mask: Array, target: Array, target_mask: Array
-) -> None:
+class Texts(NamedTuple):
+    """What a model reads under teacher forcing: ids, or word embeddings [B, L, E], and masks."""
+
+    source: Any
+    source_mask_BS: Any  #: True at real tokens, which come first in their row
+    target_in: Any  #: the target from `api.shift_right`
+    target_mask_BT: Any
+
+
+def check_texts(config: ModelConfig, texts: Texts) -> None:
     """Checks both sides of a batch; see `check_text`."""
+    source, source_mask, target, target_mask = texts
     check_text("source", source, source_mask, config.source_vocab_size)
     check_text("target", target, target_mask, config.target_vocab_size)
     for name, x, stack in (("source", source, config.encoder), ("target", target, config.decoder)):
@@ -77,7 +86,7 @@ def check_batch(config: ModelConfig, batch: Mapping[str, Array]) -> None:
             )
     if are_embeddings(batch["target"]):
         raise UserError(f"target is {kind_of_array(batch['target'])}: labels are int32 ids")
-    check_texts(config, *(batch[key] for pair in _TEXTS.items() for key in pair))
+    check_texts(config, Texts(*(batch[key] for pair in _TEXTS.items() for key in pair)))
 
 
 def checked(

@@ -14,7 +14,7 @@ from transformer_jax.mixers.full_attention import FullCross
 from transformer_jax.mixers.registry import CROSS_MIXERS
 from transformer_jax.models.api import Array, Params, mixer_paths, run_model
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.inputs import check_text, check_texts
+from transformer_jax.models.inputs import Texts, check_text, check_texts
 from transformer_jax.settings.variants import kind_of
 
 #: The path of a stack or of one of its blocks.
@@ -58,8 +58,8 @@ def hidden_states(
     def is_watched(module: nn.Module, method: str) -> bool:
         return method == "__call__" and bool(_BLOCK.fullmatch("/".join(module.path)))
 
-    arrays = source, source_mask_BS, target_in, target_mask_BT
-    logits_BTV, sown = _run_watched(config, params, *arrays, capture_intermediates=is_watched)
+    texts = Texts(source, source_mask_BS, target_in, target_mask_BT)
+    logits_BTV, sown = _run_watched(config, params, texts, capture_intermediates=is_watched)
     outputs = {"/".join(path): values[0] for (*path, name), values in sown.items()}
     return logits_BTV, {
         path.replace("/blocks_", "."): y for path, y in outputs.items() if _BLOCK.fullmatch(path)
@@ -83,18 +83,18 @@ def attention(
     Raises:
         UserError: as `apply`.
     """
-    arrays = source, source_mask_BS, target_in, target_mask_BT
-    logits_BTV, sown = _run_watched(config, params, *arrays)
+    texts = Texts(source, source_mask_BS, target_in, target_mask_BT)
+    logits_BTV, sown = _run_watched(config, params, texts)
     places = {name: (*path, "attention_weights") for name, path in mixer_paths(config).items()}
     return logits_BTV, {name: sown[at][0] for name, at in places.items() if at in sown}
 
 
 def _run_watched(
-    config: ModelConfig, params: Params, *arrays: Array, **options: Any
+    config: ModelConfig, params: Params, texts: Texts, **options: Any
 ) -> tuple[jax.Array, dict[tuple[str, ...], Any]]:
     """The logits, and by their paths the tuples of what modules sowed."""
-    check_texts(config, *arrays)
-    logits_BTV, collected = run_model(config, params, *arrays, mutable=["intermediates"], **options)
+    check_texts(config, texts)
+    logits_BTV, collected = run_model(config, params, texts, mutable=["intermediates"], **options)
     return logits_BTV, flatten_dict(collected.get("intermediates", {}))
 
 

@@ -10,16 +10,15 @@ where q has the temperature of Hinton et al. 2015, arXiv:1503.02531; p has none.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 from pydantic import PositiveInt
 
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.paths import absolute_name
-from transformer_jax.settings.types import Positive, Rate
+from transformer_jax.settings.types import FileName, Positive, Rate
 
 
 class Teacher:
@@ -27,10 +26,6 @@ class Teacher:
 
     pieces: int = 0  #: that share a label; 0: it is not shared
     run: str = ""  #: the folder of the model
-
-    def absolute(self) -> Self:
-        """The same teacher from any working directory."""
-        return self
 
     def soft_labels(
         self, config: ModelConfig, params: Any, batch: Mapping[str, Any]
@@ -48,13 +43,10 @@ class NoTeacher(Teacher):
 class WordLevel(Teacher):
     """The best checkpoint of a run with the same tokenizers (Kim and Rush 2016)."""
 
-    run: str  #: its folder
+    run: FileName  #: its folder
     weight: Rate = 0.5  #: the teacher's share of each label; the text's own piece has the rest
     temperature: Positive = 1.0  #: divides the teacher's logits; above 1 they are closer together
     pieces: PositiveInt = 16  #: the most probable ones share a label, the others have none of it
-
-    def absolute(self) -> Self:
-        return replace(self, run=absolute_name(self.run))
 
     def soft_labels(
         self, config: ModelConfig, params: Any, batch: Mapping[str, Any]

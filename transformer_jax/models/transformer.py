@@ -15,7 +15,7 @@ from transformer_jax.models.config import (
     check_model_config,
     mixer_context,
 )
-from transformer_jax.models.inputs import are_embeddings
+from transformer_jax.models.inputs import Texts, are_embeddings
 from transformer_jax.models.stack import Stack
 from transformer_jax.ops.int8_products import rounded
 from transformer_jax.ops.key_value_cache import map_state
@@ -82,23 +82,13 @@ class Transformer(nn.Module):
         if config.output_bias:
             self.output_bias = OutputBias(config.target_vocab_size, config.param_dtype)
 
-    def __call__(
-        self,
-        source: jax.Array,
-        source_mask_BS: jax.Array,
-        target_in: jax.Array,
-        target_mask_BT: jax.Array,
-    ) -> jax.Array:
+    def __call__(self, texts: Texts) -> jax.Array:
         """Teacher-forced logits [B, T, V] in float32."""
-        hidden_BTD = self.hidden(source, source_mask_BS, target_in, target_mask_BT)
-        return self._logits(hidden_BTD)
+        return self._logits(self.hidden(texts))
 
     def loss(
         self,
-        source: jax.Array,
-        source_mask_BS: jax.Array,
-        target_in: jax.Array,
-        target_mask_BT: jax.Array,
+        texts: Texts,
         labels_BT: jax.Array,
         *,
         label_smoothing: float,
@@ -106,8 +96,7 @@ class Transformer(nn.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
         kernel = self._vocabulary_kernel()
-        hidden_BTD = self.hidden(source, source_mask_BS, target_in, target_mask_BT)
-        features_BTW, dtype = self._word_features(hidden_BTD), self.config.matmul_dtype
+        features_BTW, dtype = self._word_features(self.hidden(texts)), self.config.matmul_dtype
         if isinstance(kernel, Int8Products):
             # Floats that stand for whole numbers, which bfloat16 would round once more.
             static = kernel.static
@@ -120,23 +109,16 @@ class Transformer(nn.Module):
             features_BTW,
             kernel,
             labels_BT,
-            target_mask_BT,
+            texts.target_mask_BT,
             label_smoothing,
             dtype,
             bias_V=self._logit_bias(),
             soft=soft,
         )
 
-    def probable(
-        self,
-        source: jax.Array,
-        source_mask_BS: jax.Array,
-        target_in: jax.Array,
-        target_mask_BT: jax.Array,
-        count: int,
-    ) -> tuple[jax.Array, jax.Array]:
+    def probable(self, texts: Texts, count: int) -> tuple[jax.Array, jax.Array]:
         """The most probable pieces at each position and their logits, [B, T, K] each."""
-        hidden_BTD = self.hidden(source, source_mask_BS, target_in, target_mask_BT)
+        features_BTW = self._word_features(self.hidden(texts))
         kernel, bias_V = self._vocabulary_kernel(), self._logit_bias()
 
         def at_one_position(features_BW: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -144,21 +126,15 @@ class Transformer(nn.Module):
             return top_k_of_rows(logits_BV, count)
 
         # One by one: the logits of a batch are much larger than all else in a step.
-        found = jax.lax.map(at_one_position, jnp.moveaxis(self._word_features(hidden_BTD), 1, 0))
+        found = jax.lax.map(at_one_position, jnp.moveaxis(features_BTW, 1, 0))
         logits_BTK, ids_BTK = (jnp.moveaxis(each, 0, 1) for each in found)
         return ids_BTK, logits_BTK
 
-    def hidden(
-        self,
-        source: jax.Array,
-        source_mask_BS: jax.Array,
-        target_in: jax.Array,
-        target_mask_BT: jax.Array,
-    ) -> jax.Array:
+    def hidden(self, texts: Texts) -> jax.Array:
         """The decoder's output [B, T, D] under teacher forcing."""
-        memory_BSD = self.memory(source, source_mask_BS)
-        words_BTE = self._target_words(target_in)
-        return self.decoder(words_BTE, target_mask_BT, (memory_BSD, source_mask_BS))
+        memory_BSD = self.memory(texts.source, texts.source_mask_BS)
+        words_BTE = self._target_words(texts.target_in)
+        return self.decoder(words_BTE, texts.target_mask_BT, (memory_BSD, texts.source_mask_BS))
 
     def memory(self, source: jax.Array, source_mask_BS: jax.Array) -> jax.Array:
         """The encoder's output [B, S, D]."""

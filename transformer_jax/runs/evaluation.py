@@ -26,9 +26,8 @@ from transformer_jax.metrics.scores import (
 )
 from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.parallel.processes import is_first
-from transformer_jax.paths import write_whole
+from transformer_jax.paths import one_at_a_time, write_whole
 from transformer_jax.runs.folder import Run
-from transformer_jax.runs.lock import one_at_a_time
 from transformer_jax.settings.languages import base_language
 from transformer_jax.settings.variants import kind_of
 from transformer_jax.translation.documents import Tally

@@ -32,7 +32,7 @@ from transformer_jax.runs.checkpoints import (
 )
 from transformer_jax.runs.damage import MANIFEST, find_damage
 from transformer_jax.runs.metrics import read_metrics
-from transformer_jax.translation.model import Model, SingleModel
+from transformer_jax.translation.model import Ensemble, Mean, Model, SingleModel
 from transformer_jax.translation.translator import Translator
 from transformer_jax.weights.marian_items import of_paths
 
@@ -91,6 +91,7 @@ class Selection:
     which: str  #: the name as it was given
     steps: tuple[int, ...]  #: several: the mean of their parameters
     name: str  #: the exact name, such as `best-step-2000`
+    others: "tuple[Selection, ...]" = ()  #: of the other runs of an ensemble
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,10 +101,14 @@ class Run:
     Attributes:
         path: the run folder.
         config: the resolved config of `config.json`.
+        others: the other runs of an ensemble, see `open_ensemble`.
+        mean: of what their models predict.
     """
 
     path: epath.Path
     config: Config
+    others: "tuple[Run, ...]" = ()
+    mean: Mean = "log_probs"
 
     def __repr__(self) -> str:
         return f"Run({os.fspath(self.path)!r})"
@@ -116,7 +121,9 @@ class Run:
     @property
     def together(self) -> Model:
         """What translates: `model`, or an `Ensemble` of it and others."""
-        return SingleModel(self.model)
+        if not self.others:
+            return SingleModel(self.model)
+        return Ensemble((self.model, *(run.model for run in self.others)), self.mean)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records of `metrics.jsonl`, oldest first."""
@@ -186,6 +193,13 @@ class Run:
             UserError: there is no such checkpoint; names those there are. (`latest` falls back to
                 the newest whole one and logs a warning.)
         """
+        own, others = self._select(which), tuple(run.select(which) for run in self.others)
+        paths = [run.path.name for run in self.others]
+        names = [f"{path}:{each.name}" for path, each in zip(paths, others, strict=True)]
+        name = "+".join([own.name, *names])
+        return Selection("+".join([which, *paths]), own.steps, name, others)
+
+    def _select(self, which: str) -> Selection:
         steps = self.checkpoints()
         if not steps:
             raise UserError(f"{self.path}: no checkpoint here yet")
@@ -229,6 +243,11 @@ class Run:
         """
         chosen = self.select(which) if isinstance(which, str) else which
         mesh = mesh or self._local_mesh()
+        own = self._mean_of(chosen, mesh)
+        pairs = zip(self.others, chosen.others, strict=True)
+        return (own, *(run.params(other, mesh) for run, other in pairs)) if self.others else own
+
+    def _mean_of(self, chosen: Selection, mesh: Mesh) -> Any:
         each = (self._read(step, chosen, mesh) for step in chosen.steps)
         total = next(each)
         dtypes = jax.tree.map(lambda x: x.dtype, total)

@@ -44,21 +44,6 @@ def only_run(workdir: epath.Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def one_at_a_time(path: epath.Path) -> Iterator[None]:
-    """Waits until no other process is in this context with the same file.
-
-    For reading a file and writing it back. In a bucket, or on a file system without locks, it
-    does not wait.
-    """
-    with contextlib.ExitStack() as stack:
-        if not in_bucket(path):
-            lock = FileLock(path.with_name(f".{path.name}.lock"), fallback_to_soft=False)
-            with contextlib.suppress(OSError):
-                stack.enter_context(lock)
-        yield
-
-
-@contextlib.contextmanager
 def _held(workdir: epath.Path) -> Iterator[None]:
     path = Path(workdir, ".lock")
     # A singleton, so that a thread may enter again. `_sign` excludes the fallback to a lock file

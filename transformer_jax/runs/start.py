@@ -20,6 +20,7 @@ from transformer_jax.config import (
     Config,
     differences,
     from_json,
+    marked,
     override,
     to_dict,
     to_json,
@@ -38,51 +39,24 @@ from transformer_jax.data.tokenizer_training import vocabularies
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import check_guided
 from transformer_jax.parallel.mesh import batch_devices, make_mesh
-from transformer_jax.paths import absolute_name, in_bucket
+from transformer_jax.paths import absolute_names, in_bucket
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.runs.folder import check_has_config, open_run
 from transformer_jax.runs.prepared import with_prepared
+from transformer_jax.settings.types import MAY_CHANGE, SETTLED
 
 _LOGGER = logging.getLogger(__name__)
 
 #: Keys that the first start of a run settles where they are open, and that keep their value.
-_KEYS = (
-    "model.source_vocab_size",
-    "model.target_vocab_size",
-    "model.dtype",
-    "model.matmul_dtype",
-    "batch.tokens",
-    "batch.row_multiple",
-    "decode.block_tokens",
-    "decode.block_sentences",
-    "tokenizer.vocab_size",
-)
+_KEYS = marked(SETTLED)
 #: With `train.minutes`: keys that are upper limits, and one that is settled if it is open.
 _AT_MOST = ("train.steps", "train.schedule.warmup_steps")
 _PEAK = "train.schedule.learning_rate"
 
-#: Keys that name files.
-_FILES = ("tokenizer.source_model", "tokenizer.target_model", "train.init_from")
-#: Keys, and groups of keys, that do not affect the parameters at a step. The text does, but it
-#: is compared by its content, whatever the names of the files.
-_MAY_CHANGE: tuple[str, ...] = (
-    "data.source.",
-    "data.corpora.",
-    "data.filters.",
-    "data.cache_dir.",
-    "decode.",
-    "mesh.",
-    "model.remat.",
-    "train.trackers.",
-    "train.log_every.",
-    "train.evaluate_every.",
-    "train.evaluate_sentences.",
-    "train.early_stopping.",
-    "train.checkpoint_every.",
-    "train.keep_checkpoints.",
-)
+#: Keys, and groups of keys, that do not affect the parameters at a step.
+_MAY_CHANGE = ("decode.", "mesh.", *(f"{key}." for key in marked(MAY_CHANGE)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,17 +164,7 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
     check_has_config(workdir)
     old = open_run(workdir).config if (workdir / "config.json").exists() else None
     config, by_pairs = with_prepared(validated(config), by_pairs)
-    files = {key: attrgetter(key)(config) for key in _FILES}
-    given = override(config, {key: absolute_name(name) for key, name in files.items() if name})
-    given = dataclasses.replace(
-        given,
-        data=resolve_data(given.data),
-        train=dataclasses.replace(
-            given.train,
-            best_by=given.train.best_by.absolute(),
-            teacher=given.train.teacher.absolute(),
-        ),
-    )
+    given = absolute_names(dataclasses.replace(config, data=resolve_data(config.data)))
     if old is not None:
         # What the given config leaves open, or the text's size chose, is as it is in the run.
         values: dict[str, Any] = {}

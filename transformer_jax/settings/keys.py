@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
+from transformer_jax.settings.types import Mark
+
 C = TypeVar("C")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,6 +39,11 @@ class Key(NamedTuple):
     def is_part(self) -> bool:
         """Whether it is a group of keys."""
         return isinstance(self.annotation, type) and dataclasses.is_dataclass(self.annotation)
+
+    def has(self, mark: Mark) -> bool:
+        """Whether the field, or what it is if it is not None, has a mark."""
+        members = (self.annotation, *get_args(self.annotation))
+        return any(mark in getattr(each, "__metadata__", ()) for each in members)
 
     @property
     def schema(self) -> dict[str, Any]:

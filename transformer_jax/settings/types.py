@@ -19,6 +19,22 @@ COMMAS = BeforeValidator(_split_commas)
 Strings = Annotated[tuple[str, ...], COMMAS]
 
 
+class Mark:
+    """What `Annotated` says of a field, beside its type."""
+
+
+#: It names files or folders, which become absolute in a run's config.
+FILES = Mark()
+#: The first start of a run settles it where it is open, and the run keeps the value.
+SETTLED = Mark()
+#: It does not affect the parameters at a step, so a run may be continued with another value. Those
+#: of a text do, but the text is compared by its content, whatever the names of the files.
+MAY_CHANGE = Mark()
+
+FileName = Annotated[str, FILES]
+FileNames = Annotated[tuple[str, ...], COMMAS, FILES]
+
+
 def _power_of_two(value: int) -> int:
     if value & (value - 1):
         raise ValueError("must be a power of two")

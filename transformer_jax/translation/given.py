@@ -30,39 +30,31 @@ class Scored:
     num_cut: int  #: pairs of which one side was cut to fit the limit
 
 
+@dataclass(frozen=True)
 class Given:
     """Sources with their translations, by a model.
-
-    Args:
-        runner: of the model.
-        pieces: of both sides.
-        batch_size: most rows of a batch.
-        sources: texts, or ids without EOS.
-        targets: likewise.
 
     Raises:
         UserError: not as many targets as sources.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        pieces: Pieces,
-        batch_size: int,
-        sources: Sequence[Sentence],
-        targets: Sequence[Sentence],
-    ) -> None:
-        if len(sources) != len(targets):
+    runner: Runner  #: of the model
+    pieces: Pieces  #: of both sides
+    batch_size: int  #: most rows of a batch
+    sources: Sequence[Sentence]
+    targets: Sequence[Sentence]
+
+    def __post_init__(self) -> None:
+        counts = len(self.sources), len(self.targets)
+        if counts[0] != counts[1]:
             raise UserError(
-                f"{len(sources)} source and {len(targets)} target sentences: the numbers must agree"
+                f"{counts[0]} source and {counts[1]} target sentences: the numbers must agree"
             )
-        self._runner, self._pieces, self._batch_size = runner, pieces, batch_size
-        self._sources, self._targets = sources, targets
 
     def score(self, prefixes: Sequence[list[int]]) -> Scored:
         """The log-probabilities of the targets after their prefixes."""
-        pieces, rows, num_cut, forced = self._pieces, list[Row](), 0, any(prefixes)
-        triples = zip(self._sources, self._targets, prefixes, strict=True)
+        pieces, rows, num_cut, forced = self.pieces, list[Row](), 0, any(prefixes)
+        triples = zip(self.sources, self.targets, prefixes, strict=True)
         for number, (text, given, prefix) in enumerate(triples):
             encode = pieces.tokenizers.source.encode
             source = encode(text) if isinstance(text, str) else list(text)
@@ -76,7 +68,7 @@ class Given:
             pairs = self._padded(batch)
             given = [row.num_forced for row in batch]
             num_forced_B = filled(given, len(pairs.source_BS)) if forced else None
-            found: jax.Array = self._runner.call(
+            found: jax.Array = self.runner.call(
                 score_batch, pairs._replace(num_forced_B=num_forced_B)
             )
             return found
@@ -86,24 +78,24 @@ class Given:
             log_probs[indices] = np.asarray(log_probs_B)[: len(batch)]
             num_tokens[indices] = [len(row.target) - row.num_forced for row in batch]
 
-        self._runner.run(rows, Work(("score", forced), self._num_rows, start, finish))
+        self.runner.run(rows, Work(("score", forced), self._num_rows, start, finish))
         return Scored(log_probs, num_tokens, num_cut)
 
     def align(self, *, every_source: bool) -> list[Links]:
         """The word alignments of all pairs; see `Translator.align`."""
-        pieces, rows, tokenizers = self._pieces, list[Row](), self._pieces.tokenizers
-        links = [Links() for _ in self._sources]
+        pieces, rows, tokenizers = self.pieces, list[Row](), self.pieces.tokenizers
+        links = [Links() for _ in self.sources]
         targets = [
             given[:-1] if not isinstance(given, str) and list(given[-1:]) == [EOS_ID] else given
-            for given in self._targets
+            for given in self.targets
         ]
-        for number, (text, given) in enumerate(zip(self._sources, targets, strict=True)):
+        for number, (text, given) in enumerate(zip(self.sources, targets, strict=True)):
             source, target = pieces.source(text), pieces.target(given)
             if source and target:
                 rows.append(row_of(number, source, target, pieces.limit))
 
         def start(batch: Batch) -> jax.Array:
-            looks: jax.Array = self._runner.call(align_batch, self._padded(batch))
+            looks: jax.Array = self.runner.call(align_batch, self._padded(batch))
             return looks
 
         def finish(batch: Batch, looks_BTS: jax.Array) -> None:
@@ -111,16 +103,16 @@ class Given:
                 source, target = len(row.source) - 1, len(row.target) - 1
                 links[row.number] = links_of(
                     looks_TS[:target, :source],
-                    words(tokenizers.source, self._sources[row.number])[:, :source],
+                    words(tokenizers.source, self.sources[row.number])[:, :source],
                     words(tokenizers.target, targets[row.number])[:, :target],
                     every_source=every_source,
                 )
 
-        self._runner.run(rows, Work("align", self._num_rows, start, finish))
+        self.runner.run(rows, Work("align", self._num_rows, start, finish))
         return links
 
     def _num_rows(self, length: int) -> int:
-        return self._runner.num_rows(min(self._batch_size, _SCORING_SLOTS // length))
+        return self.runner.num_rows(min(self.batch_size, _SCORING_SLOTS // length))
 
     def _padded(self, batch: Batch) -> Pairs:
         shape = self._num_rows(batch[0].length), batch[0].length

@@ -12,7 +12,7 @@ They share their vocabularies; anything else may differ.
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -26,41 +26,68 @@ from transformer_jax.models.config import ModelConfig
 Mean = Literal["log_probs", "probs"]
 
 
-class Model(Protocol):
+class Model:
     """The pure functions of a model; hashable, so that it is a static argument of jit.
 
     Parameters, states and sentences are whatever the model makes of them. See the functions of
     the same names in `models.api`.
     """
 
+    def configs(self) -> tuple[ModelConfig, ...]:
+        """Of its members."""
+        raise NotImplementedError
+
+    def _split(self, tree: Any) -> Sequence[Any]:
+        """The part of each member: of parameters, a state or a sentence."""
+        return tree
+
+    def _join(self, parts: Sequence[Any]) -> Any:
+        """The inverse of `_split`."""
+        return tuple(parts)
+
+    def _mean(self, logits: Sequence[jax.Array]) -> jax.Array:
+        """The logits of the mean of what the members predict, from the logits of each."""
+        raise NotImplementedError
+
     @property
     def max_length(self) -> int:
         """The most tokens on a side, EOS included."""
+        return min(config.max_length for config in self.configs())
 
     @property
     def target_vocab_size(self) -> int:
         """V."""
+        size = self.configs()[0].target_vocab_size
+        assert size is not None, "the config of a trained model has its vocabulary sizes"
+        return size
 
     def logical_axes(self) -> Any:
         """For every parameter a `PartitionSpec` of logical axis names."""
+        return self._join(self._map(api.logical_axes))
 
     def for_decoding(self, params: Any, weights: WeightForm) -> Any:
         """Parameters in the form that decoding holds."""
+        return self._join(self._map(lambda m, p: api.for_decoding(m, p, weights), params))
 
     def decoding_axes(self, weights: WeightForm) -> Any:
         """As `logical_axes`, of the parameters of `for_decoding`."""
+        return self._join(self._map(lambda m: api.decoding_axes(m, weights)))
 
     def apply(self, params: Any, *arrays: Array) -> jax.Array:
         """Logits [B, T, V]: log-probabilities up to a constant of each position.
 
         The arrays are source_BS, source_mask_BS, target_in_BT and target_mask_BT.
         """
+        return self._mean(self._map(lambda m, p: api.apply(m, p, *arrays), params))
 
     def check_alignment(self) -> None:
         """Raises UserError where `alignment` has nothing to read."""
+        self._map(inside.check_alignment)
 
     def alignment(self, params: Any, *arrays: Array) -> jax.Array:
         """How much each target piece uses each source piece, [B, T, S]; the arrays of `apply`."""
+        looks = self._map(lambda m, p: inside.alignment(m, p, *arrays), params)
+        return functools.reduce(jnp.add, looks) / len(looks)
 
     def encode(
         self, params: Any, *arrays: Array, max_length: int, beam_size: int
@@ -69,56 +96,49 @@ class Model(Protocol):
 
         The arrays are source_BS and source_mask_BS.
         """
+        encode = functools.partial(api.encode, max_length=max_length, beam_size=beam_size)
+        encoded = self._map(lambda m, p: encode(m, p, *arrays), params)
+        sentences, states = zip(*encoded, strict=True)
+        return self._join(sentences), self._join(states)
 
     def decode_step(
-        self, params: Any, tokens_BZ: Array, position: Array, state: State, sentence: State, /
+        self, params: Any, tokens_BZ: Array, position: Array, state: State, sentence: State
     ) -> tuple[jax.Array, State]:
         """Logits [B, Z, V] of the next token, as in `apply`, and the next state."""
 
+        def step(config: ModelConfig, p: Any, own: State, known: State) -> Any:
+            return api.decode_step(config, p, tokens_BZ, position, own, known)
+
+        logits, states = zip(*self._map(step, params, state, sentence), strict=True)
+        return self._mean(logits), self._join(states)
+
+    def _map(self, function: Callable[..., Any], *trees: Any) -> list[Any]:
+        """`function(config, part of each tree, ...)` of each member."""
+        parts = map(self._split, trees)
+        return [function(*each) for each in zip(self.configs(), *parts, strict=True)]
+
 
 @dataclass(frozen=True)
-class SingleModel:
+class SingleModel(Model):
     """The model of one config."""
 
     config: ModelConfig
 
-    @property
-    def max_length(self) -> int:
-        return self.config.max_length
+    def configs(self) -> tuple[ModelConfig, ...]:
+        return (self.config,)
 
-    @property
-    def target_vocab_size(self) -> int:
-        size = self.config.target_vocab_size
-        assert size is not None, "the config of a trained model has its vocabulary sizes"
-        return size
+    def _split(self, tree: Any) -> Sequence[Any]:
+        return (tree,)
 
-    def logical_axes(self) -> Any:
-        return api.logical_axes(self.config)
+    def _join(self, parts: Sequence[Any]) -> Any:
+        return parts[0]
 
-    def for_decoding(self, params: Any, weights: WeightForm) -> Any:
-        return api.for_decoding(self.config, params, weights)
-
-    def decoding_axes(self, weights: WeightForm) -> Any:
-        return api.decoding_axes(self.config, weights)
-
-    def apply(self, params: Any, *arrays: Array) -> jax.Array:
-        return api.apply(self.config, params, *arrays)
-
-    def check_alignment(self) -> None:
-        inside.check_alignment(self.config)
-
-    def alignment(self, params: Any, *arrays: Array) -> jax.Array:
-        return inside.alignment(self.config, params, *arrays)
-
-    def encode(self, params: Any, *arrays: Array, max_length: int, beam_size: int) -> Any:
-        return api.encode(self.config, params, *arrays, max_length=max_length, beam_size=beam_size)
-
-    def decode_step(self, params: Any, *arrays: Any) -> tuple[jax.Array, State]:
-        return api.decode_step(self.config, params, *arrays)
+    def _mean(self, logits: Sequence[jax.Array]) -> jax.Array:
+        return logits[0]
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class Ensemble(Model):
     """Several models; their parameters, states and sentences are tuples, one part a member."""
 
     members: tuple[ModelConfig, ...]
@@ -131,54 +151,10 @@ class Ensemble:
                 f"the models of an ensemble have vocabularies of {sorted(sizes)} pieces"
             )
 
-    @property
-    def max_length(self) -> int:
-        return min(member.max_length for member in self.members)
-
-    @property
-    def target_vocab_size(self) -> int:
-        return SingleModel(self.members[0]).target_vocab_size
-
-    def logical_axes(self) -> Any:
-        return tuple(map(api.logical_axes, self.members))
-
-    def for_decoding(self, params: Any, weights: WeightForm) -> Any:
-        return self._map(lambda m, p: api.for_decoding(m, p, weights), params)
-
-    def decoding_axes(self, weights: WeightForm) -> Any:
-        return tuple(api.decoding_axes(member, weights) for member in self.members)
-
-    def apply(self, params: Any, *arrays: Array) -> jax.Array:
-        return self._mean(self._map(lambda m, p: api.apply(m, p, *arrays), params))
-
-    def check_alignment(self) -> None:
-        for member in self.members:
-            inside.check_alignment(member)
-
-    def alignment(self, params: Any, *arrays: Array) -> jax.Array:
-        looks = self._map(lambda m, p: inside.alignment(m, p, *arrays), params)
-        return functools.reduce(jnp.add, looks) / len(looks)
-
-    def encode(self, params: Any, *arrays: Array, max_length: int, beam_size: int) -> Any:
-        encode = functools.partial(api.encode, max_length=max_length, beam_size=beam_size)
-        encoded = self._map(lambda m, p: encode(m, p, *arrays), params)
-        return tuple(zip(*encoded, strict=True))
-
-    def decode_step(
-        self, params: Any, tokens_BZ: Array, position: Array, state: State, sentence: State
-    ) -> tuple[jax.Array, State]:
-        def step(member: ModelConfig, p: Any, own: State, known: State) -> Any:
-            return api.decode_step(member, p, tokens_BZ, position, own, known)
-
-        logits, states = zip(*self._map(step, params, state, sentence), strict=True)
-        return self._mean(logits), states
-
-    def _map(self, function: Callable[..., Any], *parts: Any) -> tuple[Any, ...]:
-        """`function(member, part, ...)` of each member."""
-        return tuple(function(*each) for each in zip(self.members, *parts, strict=True))
+    def configs(self) -> tuple[ModelConfig, ...]:
+        return self.members
 
     def _mean(self, logits: Sequence[jax.Array]) -> jax.Array:
-        """From logits [..., V] of each member."""
         log_probs = [jax.nn.log_softmax(each, axis=-1) for each in logits]
         add = jnp.add if self.mean == "log_probs" else jnp.logaddexp
         total = functools.reduce(add, log_probs)

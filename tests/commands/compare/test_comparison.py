@@ -236,13 +236,13 @@ def test_a_comparison_continues_and_draws(recipe, tmp_path, trained, capsys):
         assert (output / picture).read_bytes()[:4] == b"\x89PNG"
     assert main(command) == 0 and len(trained) == 2
     assert main([*command, "--config.train.steps=5"]) == 2
-    assert "is of another recipe: use another --output" in capsys.readouterr().err
+    assert "made with another config: give the same to continue, name" in capsys.readouterr().err
     damaged = trained[0] / "comparison.json"
     damaged.write_text(damaged.read_text()[:-9])
     assert main(command) == 2
-    assert f"{damaged}: damaged, or of another version" in capsys.readouterr().err
+    assert f"{damaged}: damaged: remove it, or name another --output" in capsys.readouterr().err
     assert main([*command, "--part=3/2"]) == 2
-    assert "--part=3/2: expected I/N" in capsys.readouterr().err
+    assert "--part=3/2: give I/N with I from 1 to N" in capsys.readouterr().err
 
 
 def test_other_seeds_are_trained_at_the_point_that_the_validation_set_chose(

@@ -47,9 +47,9 @@ def sentences():
 
 @pytest.fixture(scope="session")
 def engines(translators):
-    from transformer_jax.commands.serve.jax_engine import jax_engine
+    from transformer_jax.commands.serve.jax_engine import JaxEngine
 
-    return [jax_engine(translator, *pair) for pair, translator in translators.items()]
+    return [JaxEngine(translator, *pair) for pair, translator in translators.items()]
 
 
 @contextlib.contextmanager

@@ -35,9 +35,9 @@ def translator():
 def url(translator):
     """Its queue is full with one sentence."""
     from transformer_jax.commands.serve.app import make_app
-    from transformer_jax.commands.serve.jax_engine import jax_engine
+    from transformer_jax.commands.serve.jax_engine import JaxEngine
 
-    with served(make_app([jax_engine(translator, "en", "de")], queue=1)) as url:
+    with served(make_app([JaxEngine(translator, "en", "de")], queue=1)) as url:
         yield url
 
 

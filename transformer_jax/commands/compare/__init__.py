@@ -22,13 +22,12 @@ time. The same command continues what was stopped or killed. Several machines ma
 import argparse
 import json
 import logging
-import re
 import subprocess
 import sys
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
-from transformer_jax.commands.flags import Parser
+from transformer_jax.commands.flags import Parser, part_of
 from transformer_jax.commands.main import STOPPED, main
 from transformer_jax.commands.recipe_flags import USUAL, recipe_of
 from transformer_jax.config import Config, override
@@ -52,9 +51,9 @@ def add_arguments(parser: Parser) -> None:
     tried = "values that each row is tried with; the best by validation is the row's"
     add("--grid", action="append", default=[], metavar="KEY=A,B", help=tried)
     add("--output", required=True, metavar="DIR", help="for the tables, the plots and the runs")
-    add("--seeds", type=int, default=1, metavar="N", help="trainings of each row (default: 1)")
+    add("--seeds", type="count", default=1, metavar="N", help="trainings of each row (default: 1)")
     add("--unequal", action="store_true", help="keep model.d_ff, so that parameters may differ")
-    add("--jobs", type=int, default=1, metavar="N", help="trainings at a time (default: 1)")
+    add("--jobs", type="count", default=1, metavar="N", help="trainings at a time (default: 1)")
     add("--part", default="1/1", metavar="I/N", help="train only every N-th row, from the I-th on")
     add("--no_progress", action="store_true", help="no progress bars")
     add("--training", type=json.loads, help=argparse.SUPPRESS)  # what a process is to do
@@ -75,10 +74,7 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.data.splits import has_split
     from transformer_jax.runs.start import for_its_text
 
-    part, parts = _part(args.part)
-    for flag in ("seeds", "jobs"):
-        if getattr(args, flag) < 1:
-            raise UserError(f"--{flag}={getattr(args, flag)}: must be at least 1")
+    part, parts = part_of("part", args.part, first=1)
     recipe = recipe_of(args)
     config = for_its_text(*recipe, jax.devices() if _trains_on_cpu(recipe) else [])
     varied = [changes for text in args.vary for changes in split_vary(text)]
@@ -157,10 +153,3 @@ def _trains_on_cpu(recipe: Recipe) -> bool:
         return False
     look = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     return subprocess.run(look, stdout=subprocess.PIPE, text=True).stdout.strip() == "cpu"
-
-
-def _part(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise UserError(f"--part={text}: expected I/N, such as 1/2 and 2/2")
-    return int(match[1]) - 1, int(match[2])

@@ -1,7 +1,6 @@
 """One training of a comparison: trained, scored, measured, and read again."""
 
 import dataclasses
-import json
 import logging
 import resource
 import statistics
@@ -14,11 +13,11 @@ import jax
 import numpy as np
 from etils import epath
 
-from transformer_jax.config import Config, to_dict
+from transformer_jax.config import Config, from_dict, to_dict
 from transformer_jax.data.batches import Share
-from transformer_jax.errors import Diverged, UserError
+from transformer_jax.errors import Diverged
 from transformer_jax.models.flops import train_step_flops
-from transformer_jax.paths import write_whole
+from transformer_jax.paths import read_record, write_record
 from transformer_jax.runs.evaluation import evaluate
 from transformer_jax.runs.folder import Run
 from transformer_jax.runs.metrics import read_metrics
@@ -89,8 +88,8 @@ def run_training(
         steps = max((record["step"] for record in read_metrics(folder)), default=0)
         scores, validation = {"bleu": 0.0, "chrf": 0.0}, 0.0 if validate else None
         result = Result(config.train.seed, scores, steps, validation=validation)
-    content = dataclasses.asdict(result) | {"config": to_dict(config)}
-    write_whole(folder / _FILE, (json.dumps(content, indent=2) + "\n").encode())
+    inputs = {"config": to_dict(config)}
+    write_record(folder / _FILE, inputs, **dataclasses.asdict(result))
     return result
 
 
@@ -120,19 +119,8 @@ def stored_result(config: Config, folder: epath.Path) -> Result | None:
         UserError: it is damaged, or of another recipe.
     """
     path = folder / _FILE
-    if not path.exists():
-        return None
-    try:
-        stored = json.loads(path.read_text())
-        is_same = stored.pop("config") == json.loads(json.dumps(to_dict(config)))
-        result = Result(**stored)
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise UserError(
-            f"{path}: damaged, or of another version: remove it to score this row again"
-        ) from error
-    if not is_same:
-        raise UserError(f"{folder} is of another recipe: use another --output")
-    return result
+    stored = read_record(path, {"config": to_dict(config)}, "--output")
+    return None if stored is None else from_dict(Result, stored, f"{path}: ")
 
 
 class Meter:

@@ -28,7 +28,8 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("--input", required=True, metavar="FILE", help="the items: .tsv, .jsonl or .json")
     add("--documents", metavar="FOLDER", help="of a .json: the folder of its documents")
-    add("--context", type=int, metavar="N", help="most sentences before, from --documents")
+    most = "most sentences before, from --documents"
+    add("--context", type="count", metavar="N", help=most)
     add("--json", action="store_true", help="print one JSON object")
 
 
@@ -60,8 +61,6 @@ def _items(args: argparse.Namespace) -> list[Any]:
 
     if (args.documents is None) != (args.context is None):
         raise UserError("--documents and --context belong together: give both or neither")
-    if args.context is not None and args.context < 1:
-        raise UserError(f"--context={args.context}: must be at least 1")
     if suffix(args.input) == ".json":
         context = args.documents and Context(args.documents, args.context)
         return read_set(args.input, context)

@@ -32,7 +32,7 @@ import dataclasses
 import logging
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,7 @@ from transformer_jax.data.sources.files import Files
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
-from transformer_jax.paths import as_path, in_bucket, write_whole
+from transformer_jax.paths import as_path, in_bucket, stage, write_whole
 from transformer_jax.recipes import ByPairs
 from transformer_jax.settings.keys import keys_of
 
@@ -85,7 +85,7 @@ def add_arguments(parser: Parser) -> None:
     least = "leave translations out whose log-probability per piece is lower"
     add("--min_score", type=float, metavar="X", help=least)
     nearest = "take of N translations the one nearest to the reference by chrF"
-    add("--nearest_of", type=int, default=1, metavar="N", help=nearest)
+    add("--nearest_of", type="count", default=1, metavar="N", help=nearest)
     add("--references", action="store_true", help="train on the text's own translations too")
     add("--export", metavar="KIND", help="then write the student in this format of `export`")
     add("--no_progress", action="store_true", help="no progress bars")
@@ -101,8 +101,6 @@ def run(args: argparse.Namespace) -> int:
     recipe = recipe_of(args)
     if in_bucket(args.workdir):
         raise UserError(f"--workdir={args.workdir}: `distil` needs a folder on a disk")
-    if args.nearest_of < 1:
-        raise UserError(f"--nearest_of={args.nearest_of}: must be at least 1")
     if args.min_score is not None and not math.isfinite(args.min_score):
         raise UserError(f"--min_score={args.min_score}: must be a number")
     if bool(args.translations) == bool(args.teacher):
@@ -172,6 +170,17 @@ def _of_translations(args: argparse.Namespace, flags: dict[str, Any], config: Co
     return dataclasses.replace(data, source=source)
 
 
+def _stage(folder: epath.Path, inputs: dict[str, Any], fill: Callable[[epath.Path], None]) -> None:
+    """Fills a folder once; all processes make the same call, and fill it together."""
+    from transformer_jax.parallel.processes import from_first, gather
+
+    def fill_together(place: epath.Path) -> None:
+        fill(place)
+        gather([])
+
+    stage(folder, inputs, fill_together, flag="--workdir", first=from_first)
+
+
 @dataclass(frozen=True)
 class _Distillation:
     """The stages of one command; each is done once, and all processes make the same calls."""
@@ -202,7 +211,6 @@ class _Distillation:
     def fill_text(self) -> None:
         """Writes the text as files of lines."""
         from transformer_jax.commands.distil import text, translations
-        from transformer_jax.commands.distil.stages import stage
         from transformer_jax.parallel.processes import from_first
 
         options: dict[str, Any] = {}
@@ -217,7 +225,7 @@ class _Distillation:
             write = translations.write_text if options else text.write_text
             from_first(lambda: write(self.data, place, **options))
 
-        stage(self.folder / "text", text.hashes(self.data) | options, fill)
+        _stage(self.folder / "text", text.hashes(self.data) | options, fill)
 
     def check_student(self) -> None:
         """Raises UserError for what is wrong with the student, before hours of translating."""
@@ -242,7 +250,6 @@ class _Distillation:
 
     def translate(self, stop: "StopOnSignals") -> None:
         """Translates the sources; each process has its parts of the lines."""
-        from transformer_jax.commands.distil.stages import stage
         from transformer_jax.commands.signals import Stopped
 
         def fill(place: epath.Path) -> None:
@@ -251,16 +258,15 @@ class _Distillation:
             if stop.meet():
                 raise Stopped
 
-        stage(self.folder / "translations", self._inputs_of_translations(), fill)
+        _stage(self.folder / "translations", self._inputs_of_translations(), fill)
 
     def choose(self) -> None:
         """Chooses what the student is trained on."""
-        from transformer_jax.commands.distil.stages import stage
         from transformer_jax.parallel.processes import from_first
 
         inputs = self._inputs_of_translations() | {"min_score": self.args.min_score}
         fill = self._fill_chosen
-        stage(self.folder / "chosen", inputs, lambda place: from_first(lambda: fill(place)))
+        _stage(self.folder / "chosen", inputs, lambda place: from_first(lambda: fill(place)))
 
     def train(self, stop: "StopOnSignals") -> None:
         """Trains the student."""
@@ -297,7 +303,6 @@ class _Distillation:
 
     def export(self) -> epath.Path:
         """Writes the student in another format, unless that was done; returns the folder."""
-        from transformer_jax.commands.distil.stages import stage
         from transformer_jax.commands.distil.text import scored_sets
         from transformer_jax.formats.export import export
         from transformer_jax.formats.exporters import EXPORTERS
@@ -318,7 +323,7 @@ class _Distillation:
             export(run, exporter, place / kind)
 
         inputs = {"student": run.fingerprint(), "format": to_text(exporter, EXPORTERS)}
-        stage(folder / "exported", inputs, lambda place: from_first(lambda: fill(place)))
+        _stage(folder / "exported", inputs, lambda place: from_first(lambda: fill(place)))
         return folder / "exported" / kind
 
     def _exporter(self) -> "Exporter":

@@ -15,9 +15,10 @@ from transformer_jax.config import override, to_dict
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.decoding.base import Method
 from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.errors import UserError
 from transformer_jax.metrics.scores import corpus_scores
 from transformer_jax.models import api
-from transformer_jax.paths import write_whole
+from transformer_jax.paths import read_record, write_record
 from transformer_jax.runs.ensemble import members
 from transformer_jax.runs.folder import Run
 
@@ -76,13 +77,11 @@ def measured(
     method = decode["method"]["kind"]
     content = [each.fingerprint(checkpoint) for each in members(run)]
     made_of = [content, decode, target_language, sets]
-    digest = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
+    inputs = {"made_of": hashlib.sha256(json.dumps(made_of).encode()).hexdigest()}
     path = folder / f"{name}-{method}.json"
-    if path.exists():
-        with contextlib.suppress(ValueError, KeyError, AttributeError, TypeError):  # damaged
-            stored = json.loads(path.read_text())
-            if stored.pop("made_of") == digest:
-                return Row(**stored)
+    with contextlib.suppress(UserError, TypeError):  # of another checkpoint or text, or damaged
+        if (stored := read_record(path, inputs, "--workdir")) is not None:
+            return Row(**stored)
     translator = run.translator(selection, **overrides)
     scores, speed, signature = {}, 0.0, ""
     for each, pairs in sets.items():
@@ -106,8 +105,7 @@ def measured(
         signature=signature,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(dataclasses.asdict(row) | {"made_of": digest}, indent=1) + "\n"
-    write_whole(path, text.encode())
+    write_record(path, inputs, **dataclasses.asdict(row))
     return row
 
 

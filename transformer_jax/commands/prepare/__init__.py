@@ -21,7 +21,6 @@ shards are made by Apache Beam; its value has Beam's own flags:
 
 import argparse
 import os
-import re
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -30,7 +29,7 @@ from pathlib import Path
 from pickle import PicklingError
 from typing import TYPE_CHECKING
 
-from transformer_jax.commands.flags import Parser
+from transformer_jax.commands.flags import Parser, part_of
 from transformer_jax.commands.recipe_flags import recipe_of
 from transformer_jax.config import Config
 from transformer_jax.errors import UserError, first_line
@@ -61,9 +60,9 @@ def add_arguments(parser: Parser) -> None:
     step.add_argument("--merge", action="store_true", help="only check and merge the shards")
     step.add_argument("--beam", metavar="FLAGS", help="make the shards by Apache Beam")
     shards = "shards that are made at a time, with --beam in all; default: one for each core"
-    add("--shards", type=int, metavar="N", help=shards)
+    add("--shards", type="count", metavar="N", help=shards)
     pairs = "pairs in a part, which is made at once (default: 100000)"
-    add("--part_pairs", type=int, default=100_000, metavar="N", help=pairs)
+    add("--part_pairs", type="count", default=100_000, metavar="N", help=pairs)
     parser.add_config(Config, prefix="config.", usual=USUAL)
 
 
@@ -71,10 +70,7 @@ def run(args: argparse.Namespace) -> int:
     """Does the steps that the flags name, or all."""
     from transformer_jax.commands.prepare.shards import begin, learn_tokenizers, make_shard, merge
 
-    for flag in ("shards", "part_pairs"):
-        if (value := getattr(args, flag)) is not None and value < 1:
-            raise UserError(f"--{flag}={value}: must be at least 1")
-    shard = _shard(args.shard)
+    shard = args.shard and part_of("shard", args.shard, first=0)
     if args.shards and (args.tokenizer or shard or args.merge):
         raise UserError("--shards has no effect on one step: leave it out")
     preparation = _preparation(args)
@@ -141,12 +137,3 @@ def _preparation(args: argparse.Namespace) -> "Preparation":
     folder = Path(os.path.abspath(args.output))
     longest = min(config.batch.max_length, config.model.max_length)
     return Preparation(folder, data, config.tokenizer, args.part_pairs, longest)
-
-
-def _shard(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or int(match[1]) >= int(match[2]):
-        raise UserError(f"--shard={text}: give I/N with I from 0 to N - 1, such as 0/8")
-    return int(match[1]), int(match[2])

@@ -10,7 +10,7 @@ Three steps, each a pure function of the text and of what the step before wrote:
 
     FOLDER/settings.json              of what text and with which settings
            tokenizer/
-           corpus_0/part_000000/      text.jsonl.gz, arrays of ids, notes; record.json, last
+           corpus_0/part_000000/      text.jsonl.gz, arrays of ids, notes
                     validation.jsonl.gz, test.jsonl.gz
                     kept.bin          of each pair of the training text, whether it is used
                     links             of a text with word alignments: those of the pairs used
@@ -27,8 +27,8 @@ import json
 import logging
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import chain, compress, count, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,9 +37,8 @@ from etils import epath
 
 from transformer_jax.data.alignments import pharaoh
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
-from transformer_jax.data.filters.review import Review
 from transformer_jax.data.id_files import Part, write_entry
-from transformer_jax.data.ids import Encoder, Row, in_parts, read_rows
+from transformer_jax.data.ids import Encoder, PartMaker, Row
 from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sources.base import SPLITS, Numbered, Split
@@ -48,7 +47,6 @@ from transformer_jax.data.sources.prepared import (
     FORMAT,
     LINKS,
     corpus_folder,
-    part_folder,
     read_lines,
 )
 from transformer_jax.data.splits import (
@@ -61,11 +59,14 @@ from transformer_jax.data.tokenizer import SIDES
 from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers, open_tokenizer
 from transformer_jax.data.tokenizer_training import tokenizers_of_text
 from transformer_jax.errors import UserError
-from transformer_jax.paths import as_path, new_folder, write_whole
+from transformer_jax.paths import as_path, claim, stage, write_whole, writing
 from transformer_jax.runs.prepared import corpora_settings, prepared_data
 from transformer_jax.settings.keys import adapter
 
 _LOGGER = logging.getLogger(__name__)
+
+_FLAG = "--output"
+_FORMAT = 3  # of a part
 
 
 class Preparation(NamedTuple):
@@ -84,26 +85,10 @@ def begin(preparation: Preparation) -> None:
     Raises:
         UserError: the folder was begun with others, or of another text; or it cannot be written.
     """
-    folder = preparation.folder
-    path = folder / "settings.json"
     settings = _settings(preparation) | _given_models(preparation.tokenizer)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            write_whole(epath.Path(path), (json.dumps(settings, indent=1) + "\n").encode())
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise UserError(f"{path}: damaged; name another --output") from None
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written ({error.strerror})") from None
-    if found.get("format") != FORMAT:
-        raise UserError(f"{folder}: begun by another version: remove it, or name another --output")
-    differing = [key for key, value in settings.items() if found.get(key) != value]
-    if differing:
-        raise UserError(
-            f"{folder} was begun with another {', another '.join(differing)}: give the same "
-            "config and text, or name another --output"
-        )
+    path = epath.Path(preparation.folder / "settings.json")
+    with writing(path.parent, _FLAG):
+        claim(path, settings, _FLAG)
 
 
 def _settings(preparation: Preparation) -> dict[str, Any]:
@@ -112,7 +97,7 @@ def _settings(preparation: Preparation) -> dict[str, Any]:
     # Given models are in the folder, and parts know the tokenizers that they were made with.
     trained = dataclasses.replace(preparation.tokenizer, source_model=None, target_model=None)
     return {
-        "format": FORMAT,
+        "format": _FORMAT,
         "part_pairs": preparation.part_pairs,
         "text": fingerprint(dataclasses.replace(data, filters=()), "train"),
         "word alignments": [list(map(file_digest, each.source.alignments)) for each in data.parts],
@@ -144,20 +129,17 @@ def learn_tokenizers(preparation: Preparation) -> Tokenizers:
     Raises:
         UserError: the text is damaged, or cannot support the vocabulary.
     """
-    folder = preparation.folder / "tokenizer"
-    if folder.exists():
-        return load_tokenizers(epath.Path(folder))
-    tokenizers = tokenizers_of_text(preparation.tokenizer, preparation.data)
-    with new_folder(folder) as temporary:
-        tokenizers.save(epath.Path(temporary))
-    return tokenizers
+    folder = epath.Path(preparation.folder / "tokenizer")
+
+    def fill(place: epath.Path) -> None:
+        tokenizers_of_text(preparation.tokenizer, preparation.data).save(place)
+
+    stage(folder, {}, fill, flag=_FLAG)
+    return load_tokenizers(folder)
 
 
 def make_shard(preparation: Preparation, number: int, shards: int) -> None:
-    """Makes the parts number, number + shards, ... of the text that are not there.
-
-    All of the text is read, as only its reader knows where a part begins; a part takes much longer
-    than reading one.
+    """Makes the parts number, number + shards, ... of the text, and the sets that are scored.
 
     Args:
         preparation: what and where; its tokenizers have been learned.
@@ -167,25 +149,16 @@ def make_shard(preparation: Preparation, number: int, shards: int) -> None:
     Raises:
         UserError: the text is damaged, the tokenizers are missing, or a part was made with others.
     """
-    data, make, totals, places = preparation.data, _PartMaker.of(preparation), [], count()
-    for of_corpus, corpus in enumerate(data.parts):
-        held_out: deque[Numbered] = deque()
-        rows, review = read_rows(data, corpus, held_out), Review(data.filters, corpus.direction)
-        folder, total = corpus_folder(preparation.folder, of_corpus), 0
-        for part, of_part in enumerate(in_parts(rows, preparation.part_pairs)):
-            place = part_folder(folder, part)
-            if next(places) % shards == number and not make.has(place):
-                chunk = list(of_part)
-                make(place, corpus, review, chunk)
-                total += len(chunk)
-            else:
-                total += sum(1 for _ in of_part)
-        totals.append(total)
-        for split, pairs in _sets(data, of_corpus, held_out):
-            folder.mkdir(parents=True, exist_ok=True)
-            _write_lines(folder / f"{split}.jsonl.gz", list(pairs))
-    text = json.dumps({"pairs": totals})
-    write_whole(epath.Path(preparation.folder / "totals.json"), text.encode())
+    data, folder = preparation.data, preparation.folder
+    held_out: list[deque[Numbered]] = [deque() for _ in data.parts]
+    totals = _parts(preparation).make(number, shards, held_out)
+    for of_corpus, pairs in enumerate(held_out):
+        place = corpus_folder(folder, of_corpus)
+        place.mkdir(parents=True, exist_ok=True)
+        for split, rows in _sets(data, of_corpus, pairs):
+            lines = ((number, *pair) for number, pair in rows)
+            _write_lines(place / f"{split}.jsonl.gz", lines)
+    write_whole(epath.Path(folder / "totals.json"), json.dumps({"pairs": totals}).encode())
 
 
 def merge(preparation: Preparation) -> DataConfig:
@@ -198,43 +171,39 @@ def merge(preparation: Preparation) -> DataConfig:
         UserError: parts are missing or damaged, or were made with other tokenizers.
     """
     data, folder = preparation.data, preparation.folder
-    make = _PartMaker.of(preparation)
+    maker = _parts(preparation)
     if not (folder / "totals.json").exists():
         raise UserError(
             f"{folder}: no shard is finished: run `transformer-jax prepare --shard=i/n`"
         )
     totals = json.loads((folder / "totals.json").read_text())["pairs"]
     corpora, parts, kept = [], [], []
-    for number, (corpus, total) in enumerate(zip(data.parts, totals, strict=True)):
-        place = corpus_folder(folder, number)
-        places = [part_folder(place, i) for i in range(-(-total // preparation.part_pairs))]
-        if missing := [each.name for each in places if not make.has(each)]:
-            more = f" and {len(missing) - 1} more" if missing[1:] else ""
-            raise UserError(f"{place}: {missing[0]}{more} missing: run that shard again")
-        records = list(map(_read_record, places))
-        parts.append(list(map(_part, places, records)))
-        used, found = make.encoder.review(number, parts[-1])
+    for number, found in enumerate(maker.read(totals)):
+        corpus, place = data.parts[number], corpus_folder(folder, number)
+        for part, text in found:
+            _check(part, text)
+        parts.append([part for part, _ in found])
+        used, line = maker.encoder.review(number, parts[-1])
         kept.append(used)
-        _LOGGER.info(found)
-        _log_unusual(preparation, make.encoder.tokenizers, number, parts[-1])
+        _LOGGER.info(line)
+        _log_unusual(preparation, maker.encoder.tokenizers, number, parts[-1])
         place.mkdir(parents=True, exist_ok=True)  # of an empty text
         write_whole(epath.Path(place / "kept.bin"), used.tobytes())
         has_links = bool(corpus.source.alignments)
         if has_links:
-            _write_links(place, places, used)
+            _write_links(place, [part.folder for part in parts[-1]], used)
         sets = {split: place / f"{split}.jsonl.gz" for split, _ in _sets(data, number, ())}
         for path in sets.values():
             if not path.exists():
                 raise UserError(f"{path}: missing: run any shard again")
         digests = {split: _digest(path.read_bytes()) for split, path in sets.items()}
-        texts = "".join(record["text"] for record in records)
-        digests["train"] = _digest(texts.encode() + used.tobytes())
+        digests["train"] = _digest("".join(text for _, text in found).encode() + used.tobytes())
         corpora.append(
             {
                 "languages": corpus.direction,
                 "has_documents": corpus.source.has_documents,
                 "has_links": has_links,
-                "sizes": [record["pairs"] for record in records],
+                "sizes": [part.layout["source_lengths"][1] for part in parts[-1]],
                 "digests": digests,
             }
         )
@@ -249,61 +218,38 @@ def merge(preparation: Preparation) -> DataConfig:
     prepared = dataclasses.replace(prepared_data(folder), blocks=data.blocks)
     with contextlib.ExitStack() as on_failure:
         on_failure.callback(path.unlink)
-        entry = folder / "ids" / dataclasses.replace(make.encoder, data=prepared).entry()
-        write_entry(entry, make.encoder.merged(parts, kept))
+        entry = folder / "ids" / dataclasses.replace(maker.encoder, data=prepared).entry()
+        write_entry(entry, lambda _: (maker.encoder.merged(parts, kept), ()))
         on_failure.pop_all()
     return prepared
 
 
-@dataclasses.dataclass(frozen=True)
-class _PartMaker:
-    """Makes parts with the tokenizers of the folder."""
+def _parts(preparation: Preparation) -> PartMaker:
+    """What makes parts with the tokenizers of the folder.
 
-    encoder: Encoder
-    key: str  #: of what parts depend on
-
-    @classmethod
-    def of(cls, preparation: Preparation) -> "_PartMaker":
-        folder = preparation.folder / "tokenizer"
-        if not folder.exists():
-            raise UserError(
-                f"{preparation.folder}: no tokenizer yet: run prepare with --tokenizer once, "
-                "before the shards"
-            )
-        tokenizers = load_tokenizers(epath.Path(folder))
-        alpha = preparation.tokenizer.sampling_alpha
-        sampler = SubwordSampler(tokenizers, alpha, room=0) if alpha else None
-        key = json.dumps(_settings(preparation)) + "".join(
-            getattr(tokenizers, side).fingerprint for side in SIDES
+    Raises:
+        UserError: there are none.
+    """
+    folder = preparation.folder / "tokenizer"
+    if not folder.exists():
+        raise UserError(
+            f"{preparation.folder}: no tokenizer yet: run prepare with --tokenizer once, before "
+            "the shards"
         )
-        return cls(Encoder(preparation.data, tokenizers, sampler), _digest(key.encode()))
-
-    def has(self, place: Path) -> bool:
-        """Whether a part is there.
-
-        Raises:
-            UserError: it is, and was made of another text, with other settings or tokenizers.
-        """
-        if not place.exists():
-            return False
-        if _read_record(place)["key"] != self.key:
-            raise UserError(
-                f"{place}: made of another text, or with other settings or another tokenizer: "
-                "remove it, and make it again"
-            )
-        return True
-
-    def __call__(self, place: Path, corpus: Corpus, review: Review, rows: list[Row]) -> None:
-        """Writes a part."""
-        with new_folder(place) as temporary:
-            part = self.encoder.write(temporary, corpus, review, iter(rows))
-            links = [pharaoh(each) for _, _, each in rows] if corpus.source.alignments else None
-            text = _write_lines(
-                temporary / "text.jsonl.gz", [(n, pair) for n, pair, _ in rows], links
-            )
-            record = {"key": self.key, "pairs": len(rows), "text": text, "arrays": part.layout}
-            (temporary / "record.json").write_text(json.dumps(record))
-        _LOGGER.info(f"{place.parent.name}/{place.name}: {len(rows):,} pairs")
+    tokenizers = load_tokenizers(epath.Path(folder))
+    alpha = preparation.tokenizer.sampling_alpha
+    sampler = SubwordSampler(tokenizers, alpha, room=0) if alpha else None
+    return PartMaker(
+        Encoder(preparation.data, tokenizers, sampler),
+        preparation.folder,
+        preparation.part_pairs,
+        _FLAG,
+        inputs={
+            "text": _digest(json.dumps(_settings(preparation)).encode()),
+            "tokenizer": "".join(getattr(tokenizers, side).fingerprint for side in SIDES),
+        },
+        write_text=_write_text,
+    )
 
 
 def _sets(
@@ -323,14 +269,20 @@ def _sets(
         yield "test", in_direction(corpus, "test")
 
 
-def _write_lines(path: Path, rows: list[Numbered], links: list[str] | None = None) -> str:
-    """Writes lines of JSON; returns a hash of them."""
-    more = ([each] for each in links) if links is not None else repeat(())
+def _write_text(place: Path, corpus: Corpus, rows: Sequence[Row]) -> str:
+    """Writes the text of a part; returns a hash of it."""
+    has_links = bool(corpus.source.alignments)
     lines = (
-        json.dumps((number, *pair, *end), ensure_ascii=False) + "\n"
-        for (number, pair), end in zip(rows, more, strict=False)
+        (number, *pair, pharaoh(links)) if has_links else (number, *pair)
+        for number, pair, links in rows
     )
-    content = "".join(lines).encode()
+    _LOGGER.info(f"{place.parent.name}/{place.stem}: {len(rows):,} pairs")
+    return _write_lines(place / "text.jsonl.gz", lines)
+
+
+def _write_lines(path: Path, rows: Iterable[Sequence[Any]]) -> str:
+    """Writes lines of JSON; returns a hash of them."""
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     write_whole(epath.Path(path), gzip.compress(content, compresslevel=1, mtime=0))
     return _digest(content)
 
@@ -340,16 +292,6 @@ def _write_links(place: Path, parts: Iterable[Path], kept: np.ndarray) -> None:
     rows = chain.from_iterable(read_lines(part / "text.jsonl.gz") for part in parts)
     lines = (f"{links}\n" for _, _, _, links in compress(rows, kept))
     write_whole(epath.Path(place / LINKS), "".join(lines).encode())
-
-
-def _read_record(place: Path) -> dict[str, Any]:
-    try:
-        record = json.loads((place / "record.json").read_text())
-        if record.keys() >= {"key", "pairs", "text", "arrays"}:
-            return dict(record)
-    except (OSError, ValueError, AttributeError, RecursionError):
-        pass
-    raise _damaged(place)
 
 
 def _log_unusual(
@@ -378,18 +320,12 @@ def _log_unusual(
         )
 
 
-def _part(place: Path, record: dict[str, Any]) -> Part:
-    """A part, of which the text and the arrays are there."""
-    part = Part(place, record["arrays"])
-    with contextlib.suppress(OSError, EOFError, ValueError, zlib.error):
-        part.read()
-        if _digest(gzip.decompress((place / "text.jsonl.gz").read_bytes())) == record["text"]:
-            return part
-    raise _damaged(place)
-
-
-def _damaged(place: Path) -> UserError:
-    return UserError(f"{place}: damaged: remove it, and make its shard again")
+def _check(part: Part, text: str) -> None:
+    """Raises UserError where a part has another text than it was made with."""
+    with contextlib.suppress(OSError, EOFError, zlib.error):
+        if _digest(gzip.decompress((part.folder / "text.jsonl.gz").read_bytes())) == text:
+            return
+    raise UserError(f"{part.folder}: damaged: remove it to make it again")
 
 
 def _digest(content: bytes) -> str:

@@ -5,22 +5,20 @@ of the device, of which there are `threads`.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
-from transformer_jax.data.alignments import Links
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
 from transformer_jax.translation.documents import Room
 from transformer_jax.translation.translator import Translation
-from transformer_jax.viewing.explanation import Explanation
 
 
 class Sentence(NamedTuple):
     """A sentence to translate."""
 
     pieces: Sequence[Any]  #: from `Engine.encode`
-    prefix: tuple[int, ...] = ()  #: target ids that the translation begins with; see `Explains`
+    prefix: tuple[int, ...] = ()  #: target ids that the translation begins with; see `explains`
     num_best: int | None = None  #: at most so many translations; None: as many as the engine gives
 
 
@@ -57,35 +55,6 @@ class Engine(Protocol):
 
     def warm_up(self) -> list[Callable[[], Any]]:
         """A call for each program, which compiles it."""
-
-
-@runtime_checkable
-class Explains(Engine, Protocol):
-    """An engine that also takes prefixes of a translation and says how probable they are."""
-
-    def unseen_words(self, text: str) -> list[str]:
-        """See `Translator.unseen_words`."""
-
-    def explain(self, pieces: Sequence[Any], target: Sequence[int]) -> Explanation:
-        """See `viewing.explanation.explain`."""
-
-    def next_pieces(
-        self, pieces: Sequence[Any], prefix: Sequence[int], count: int
-    ) -> list[tuple[int, float]]:
-        """See `viewing.explanation.next_pieces`."""
-
-
-@runtime_checkable
-class Aligns(Engine, Protocol):
-    """An engine that knows which words of a sentence and its translation belong together."""
-
-    def check_alignment(self) -> None:
-        """Raises UserError where its model does not know it."""
-
-    def align(
-        self, sentences: Sequence[str], targets: Sequence[Sequence[int]], *, every_source: bool
-    ) -> list[Links]:
-        """See `Translator.align`, of sentences and their `Translation.tokens`."""
 
 
 def languages_of(run: Run, decode: DecodeConfig) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from transformer_jax.commands.serve import markup, tags
 from transformer_jax.commands.serve.batcher import QueueFull
-from transformer_jax.commands.serve.engine import Aligns
+from transformer_jax.commands.serve.jax_engine import JaxEngine
 from transformer_jax.commands.serve.service import Service, Translated
 from transformer_jax.data.alignments import Links
 from transformer_jax.errors import UserError, first_error
@@ -98,19 +98,15 @@ class Keys:
         raise HTTPException(403, "Invalid API key" if key else "This server needs an API key")
 
 
+@dataclass(frozen=True)
 class Context:
     """What the routes share."""
 
-    def __init__(
-        self,
-        service: Service,
-        limits: Limits,
-        keys: Keys,
-        metrics: Metrics,
-        examples: Mapping[str, Sequence[str]],
-    ) -> None:
-        self.service, self.limits, self.keys, self.metrics = service, limits, keys, metrics
-        self.examples = examples
+    service: Service
+    limits: Limits
+    keys: Keys
+    metrics: Metrics
+    examples: Mapping[str, Sequence[str]]
 
     def check_header(self, request: Request, scheme: str) -> str:
         """As `Keys.check`, of the key in the header Authorization."""
@@ -143,21 +139,21 @@ class Context:
             HTTPException: an engine knows none.
             UserError: its model knows none.
         """
-        engines = []
+        translators = []
         for each in done:
-            if not isinstance(each.engine, Aligns):
+            if not isinstance(each.engine, JaxEngine):
                 raise HTTPException(400, "This engine gives no alignments")
-            each.engine.check_alignment()
-            engines.append(each.engine)
+            each.engine.translator.model.check_alignment()
+            translators.append(each.engine.translator)
 
         def align() -> list[list[Links]]:
             return [
-                engine.align(
+                translator.align(
                     each.text.sentences,
                     [best.tokens for best, *_ in each.translations],
                     every_source=every_source,
                 )
-                for engine, each in zip(engines, done, strict=True)
+                for translator, each in zip(translators, done, strict=True)
             ]
 
         return await while_connected(request, self.service.batcher.on_device(align))

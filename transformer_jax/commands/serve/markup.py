@@ -290,8 +290,7 @@ class _Reader(HTMLParser):
     def handle_entityref(self, name: str) -> None:
         self._note("text")
 
-    def handle_charref(self, name: str) -> None:
-        self._note("text")
+    handle_charref = handle_entityref
 
     def handle_comment(self, data: str) -> None:
         self._note("point")
@@ -299,11 +298,7 @@ class _Reader(HTMLParser):
     def handle_decl(self, decl: str) -> None:
         self._note("point", "!doctype")
 
-    def handle_pi(self, data: str) -> None:
-        self._note("point")
-
-    def unknown_decl(self, data: str) -> None:
-        self._note("point")
+    handle_pi = unknown_decl = handle_comment
 
 
 def _of_html(markup: str) -> list[_Token]:

@@ -5,6 +5,7 @@ part of it.
 """
 
 import math
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any
 
@@ -16,9 +17,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from transformer_jax.commands.serve.batcher import alone
-from transformer_jax.commands.serve.engine import Explains, Sentence
+from transformer_jax.commands.serve.engine import Sentence
 from transformer_jax.commands.serve.http import Context, Form, fields, while_connected
+from transformer_jax.commands.serve.jax_engine import JaxEngine
 from transformer_jax.translation.translator import Translation
+from transformer_jax.viewing import explanation as viewing
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
 #: Path -> file in `static/` and its media type. They are read once, so no path is ever looked up.
@@ -72,10 +75,11 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     source = None if form.source == "auto" else form.source
     (done,) = await context.translate(request, key, [form.q], source=source, target=form.target)
     engine = done.engine
+    own = engine if isinstance(engine, JaxEngine) and engine.explains else None
     sentences: list[dict[str, Any]] = [
         {
             "text": sentence,
-            "unseen": engine.unseen_words(sentence) if isinstance(engine, Explains) else [],
+            "unseen": own.translator.unseen_words(sentence) if own else [],
             "translations": [_shown(each) for each in translations],
         }
         for sentence, translations in zip(done.text.sentences, done.translations, strict=True)
@@ -87,7 +91,7 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     return {
         "source": done.source,
         "gaps": done.text.gaps,
-        "explains": isinstance(engine, Explains),
+        "explains": own is not None,
         "sentences": sentences,
     }
 
@@ -100,9 +104,8 @@ async def examples(context: Context, request: Request) -> dict[str, list[str]]:
 async def explain(context: Context, request: Request) -> dict[str, Any]:
     """The pieces of a sentence and its translation, probabilities, and where the model looks."""
     form, engine, pieces = await _place(context, request)
-    explained = await while_connected(
-        request, context.service.batcher.run(lambda: engine.explain(pieces, form.tokens))
-    )
+    work = partial(viewing.explain, engine.translator, pieces, form.tokens)
+    explained = await while_connected(request, context.service.batcher.run(work))
     return {
         "source": explained.source,
         "target": explained.target[:-1],
@@ -119,7 +122,8 @@ async def choices(context: Context, request: Request) -> list[dict[str, Any]]:
         raise HTTPException(400, f"A sentence has at most {engine.max_pieces} pieces")
 
     async def continued() -> list[dict[str, Any]]:
-        found = await batcher.run(lambda: engine.next_pieces(pieces, form.tokens, NUM_CHOICES))
+        likely = partial(viewing.next_pieces, engine.translator, pieces, form.tokens, NUM_CHOICES)
+        found = await batcher.run(likely)
         begun = [Sentence(pieces, (*form.tokens, piece), num_best=1) for piece, _ in found]
         translations = await batcher.translate([(engine, alone(each)) for each in begun])
         return [
@@ -130,12 +134,12 @@ async def choices(context: Context, request: Request) -> list[dict[str, Any]]:
     return await while_connected(request, continued())
 
 
-async def _place(context: Context, request: Request) -> tuple[Place, Explains, Any]:
+async def _place(context: Context, request: Request) -> tuple[Place, JaxEngine, Any]:
     form = await fields(request, Place, context.limits)
     context.keys.check(form.api_key)
     context.limits.check([form.q])
     engine = context.service.engine(form.source, form.target)
-    if not isinstance(engine, Explains):
+    if not (isinstance(engine, JaxEngine) and engine.explains):
         raise HTTPException(400, "This engine gives no probabilities")
     pieces = engine.encode(form.q)
     if not all(UNK_ID < token < engine.target_size for token in form.tokens):

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,10 +30,6 @@ class Filter(ABC):
         Raises:
             UserError: a package that the filter needs is missing.
         """
-
-    def absolute(self) -> Self:
-        """The filter with absolute names of files and folders."""
-        return self
 
     def key(self) -> dict[str, Any]:
         """The options, for caches: with what folders hold in place of their names."""

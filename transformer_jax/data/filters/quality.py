@@ -1,9 +1,9 @@
 """Pairs that a learned metric takes for bad translations."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import AfterValidator, NonNegativeFloat
@@ -13,7 +13,7 @@ from transformer_jax.data.sources.base import Languages, Pair
 from transformer_jax.data.sources.files import file_digest
 from transformer_jax.metrics.base import opened
 from transformer_jax.metrics.registry import METRICS
-from transformer_jax.paths import absolute_name
+from transformer_jax.settings.types import FileName
 
 
 def _without_reference(name: str) -> str:
@@ -37,13 +37,10 @@ class Quality(Filter):
 
     counted: ClassVar[bool] = False
 
-    model: str  #: the folder of the metric's model
+    model: FileName  #: the folder of the metric's model
     at_most: NonNegativeFloat = 5.0  #: the worst score that is kept, of 0 to 25; lower is better
     metric: Annotated[str, AfterValidator(_without_reference)] = "metricx_qe"
     #: which metric the model is of; one that needs no reference
-
-    def absolute(self) -> Self:
-        return replace(self, model=absolute_name(self.model))
 
     def key(self) -> dict[str, Any]:
         files = sorted(path for path in Path(self.model).rglob("*") if path.is_file())

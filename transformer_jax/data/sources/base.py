@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Literal, Self, get_args
 
 from transformer_jax.errors import UserError
+from transformer_jax.paths import absolute_fields
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -88,8 +89,11 @@ class Source(ABC):
         return []
 
     def absolute(self) -> Self:
-        """A copy with absolute file names, which a run folder can be used with from anywhere."""
-        return self
+        """A copy with absolute file names, which a run folder can be used with from anywhere.
+
+        It makes those of `FileName` fields absolute.
+        """
+        return absolute_fields(self)
 
 
 def missing(split: Split, remedy: str) -> UserError:

@@ -20,10 +20,10 @@ import re
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from transformer_jax.data.sources.base import (
     BOUNDARY,
@@ -35,8 +35,7 @@ from transformer_jax.data.sources.base import (
 )
 from transformer_jax.data.sources.packed import DAMAGE, packing, suffix, unpacked
 from transformer_jax.errors import UserError
-from transformer_jax.paths import absolute_name
-from transformer_jax.settings.types import Strings
+from transformer_jax.settings.types import FileNames
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TWO_COLUMNS = "source TAB target"
@@ -56,14 +55,14 @@ class Files(Source):
     both sides, in TSV where the third column changes, in JSONL where the key "document" does.
     """
 
-    train_source: Strings = ()  #: files of training text to translate from
-    train_target: Strings = ()  #: their translations; empty for .tsv and .jsonl files
-    train_alignment: Strings = ()
+    train_source: FileNames = ()  #: files of training text to translate from
+    train_target: FileNames = ()  #: their translations; empty for .tsv and .jsonl files
+    train_alignment: FileNames = ()
     #: their word alignments, 0-0 1-2 a line, for train.alignment_weight; empty = there are none
-    validation_source: Strings = ()  #: files of text that is translated during training
-    validation_target: Strings = ()  #: their translations
-    test_source: Strings = ()  #: files of text for the final score
-    test_target: Strings = ()  #: their translations
+    validation_source: FileNames = ()  #: files of text that is translated during training
+    validation_target: FileNames = ()  #: their translations
+    test_source: FileNames = ()  #: files of text for the final score
+    test_target: FileNames = ()  #: their translations
     documents: bool = False  #: whether the files tell where documents end, in one of these ways
 
     @property
@@ -164,15 +163,6 @@ class Files(Source):
                 key.append(file_digest(next(rest)))
             keys.append((" ".join(sorted(key)), f"documents={self.documents}"))
         return keys
-
-    def absolute(self) -> Self:
-        """A copy with absolute file names; URLs stay as they are."""
-        names: dict[str, Any] = {
-            key: tuple(map(absolute_name, paths))
-            for key, paths in vars(self).items()
-            if isinstance(paths, tuple)
-        }
-        return replace(self, **names)
 
     def _files(self, split: Split) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return getattr(self, f"{split}_source"), getattr(self, f"{split}_target")

@@ -11,15 +11,17 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
+
+from etils import epath
 
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.data.sources.files import Files
 from transformer_jax.errors import UserError, first_line, hint, optional
-from transformer_jax.paths import absolute_name, user_cache
-from transformer_jax.settings.types import Strings
+from transformer_jax.paths import absolute_name, stage, user_cache
+from transformer_jax.settings.types import FileName, Strings
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Opus(Source):
     corpora: Strings  #: to train on, such as Tatoeba-v2023-04-12,Europarl-v8
     validation: Strings = ()  #: corpora of text that is translated during training
     test: Strings = ()  #: corpora for the final score
-    data_dir: str | None = None
+    data_dir: FileName | None = None
     #: folder of what was downloaded; none = <user cache>/transformer_jax/opus
 
     def has(self, split: Split) -> bool:
@@ -50,10 +52,6 @@ class Opus(Source):
     def texts(self, languages: Languages) -> list[tuple[str, str]]:
         """The digests of the downloaded texts."""
         return self._files("train", languages).texts(languages)
-
-    def absolute(self) -> Self:
-        """A copy with an absolute data_dir."""
-        return replace(self, data_dir=absolute_name(self.data_dir)) if self.data_dir else self
 
     def _names(self, split: Split) -> Strings:
         names: Strings = self.corpora if split == "train" else getattr(self, split)
@@ -89,20 +87,15 @@ def _file_name(language: str) -> str:
 
 def _downloaded(root: Path, name: str, languages: Languages) -> Path:
     """The folder with the two texts of a corpus. It appears when both are complete."""
-    from filelock import FileLock
-
     first, second = sorted(languages)
     folder = root / name / f"{first}-{second}"
-    if folder.is_dir():
-        return folder
+
+    def fill(place: epath.Path) -> None:
+        with tempfile.TemporaryDirectory(dir=root) as download:
+            _unpack(_fetch(name, first, second, download), (first, second), Path(place))
+
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_suffix(".lock")), tempfile.TemporaryDirectory(dir=root) as place:
-            if not folder.is_dir():  # else another process was faster
-                texts = Path(place) / "texts"
-                texts.mkdir()
-                _unpack(_fetch(name, first, second, place), (first, second), texts)
-                texts.rename(folder)
+        stage(epath.Path(folder), {}, fill, flag="data.source.data_dir")
     except UserError:
         raise
     except Exception as error:  # network, disk, archives, answers in other forms: no common type

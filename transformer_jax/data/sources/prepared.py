@@ -10,9 +10,9 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from pydantic import NonNegativeInt
@@ -27,7 +27,7 @@ from transformer_jax.data.sources.base import (
     missing,
 )
 from transformer_jax.errors import UserError
-from transformer_jax.paths import absolute_name
+from transformer_jax.settings.types import FileName
 
 #: Of the folder: raise it when its layout changes.
 FORMAT = 2
@@ -40,7 +40,7 @@ LINKS = "links"
 class Prepared(Source):
     """A corpus in a folder that `transformer-jax prepare` has written."""
 
-    folder: str  #: what `prepare --output` named
+    folder: FileName  #: what `prepare --output` named
     corpus: NonNegativeInt = 0  #: which of its corpora
 
     @property
@@ -82,10 +82,6 @@ class Prepared(Source):
         self._check(split, languages)
         digest = self._record["digests"][split]
         return hashlib.sha256(f"prepared {digest} {split} {languages}".encode()).hexdigest()
-
-    def absolute(self) -> Self:
-        """A copy with an absolute folder."""
-        return replace(self, folder=absolute_name(self.folder))
 
     def _rows(self, split: Split) -> Iterator[Numbered]:
         folder = corpus_folder(Path(self.folder), self.corpus)

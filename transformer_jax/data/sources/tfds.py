@@ -15,9 +15,9 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from transformer_jax.data.sources.base import (
     BOUNDARY,
@@ -30,7 +30,7 @@ from transformer_jax.data.sources.base import (
 from transformer_jax.data.sources.files import file_digest, read_lines
 from transformer_jax.data.tensorflow import import_tensorflow
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.paths import absolute_name
+from transformer_jax.settings.types import FileName
 from transformer_jax.settings.unsupported import only_code_of_tfds
 
 _FOLDER_NAMES = ("translatefolder", "translate_folder", "tfds.translatefolder")
@@ -42,7 +42,7 @@ class Tfds(Source):
     """A set of TensorFlow Datasets, downloaded and prepared on first use."""
 
     name: str  #: set, set/config or set/config:version; or TranslateFolder
-    data_dir: str | None = None  #: where TFDS keeps its files; none = the TFDS default
+    data_dir: FileName | None = None  #: where TFDS keeps its files; none = the TFDS default
     train_split: str = "train"  #: TFDS split, slices and sums allowed: "train[:90%]+test"
     validation_split: str | None = "validation"  #: none = the set has none
     test_split: str | None = "test"  #: none = the set has none
@@ -120,10 +120,6 @@ class Tfds(Source):
                 files = map(_file_key, builder.info.splits[part].filepaths)
                 keys += [f"{key} {sorted(languages)}" for key in files]
         return [(key, f"{split_name} {self.documents}") for key in keys]
-
-    def absolute(self) -> Self:
-        """A copy with an absolute data_dir; a URL stays as it is."""
-        return replace(self, data_dir=absolute_name(self.data_dir)) if self.data_dir else self
 
     def _ready(self, split: Split, languages: Languages) -> tuple[Any, str]:
         """The builder of the prepared set, and the TFDS name of the split."""
