@@ -11,9 +11,6 @@ import pytest
 import transformer_jax as tj
 from transformer_jax.commands.flags import Parser
 from transformer_jax.commands.main import COMMANDS, main
-from transformer_jax.config import Config
-from transformer_jax.errors import UserError
-from transformer_jax.recipes import load_recipe
 from transformer_jax.settings.keys import field_docs, keys_of
 from transformer_jax.settings.types import Strings
 from transformer_jax.settings.variants import ManyOf, OneOf
@@ -116,15 +113,15 @@ def test_flags_are_collected_as_text():
     ],
 )
 def test_an_unknown_argument_names_the_nearest(word, message):
-    with pytest.raises(UserError) as error:
+    with pytest.raises(tj.UserError) as error:
         parser().parse([word])
     assert message in str(error.value)
 
 
 def test_an_option_of_one_in_a_list_is_no_flag():
     made = Parser(prog="program")
-    made.add_config(Config, prefix="config.")
-    with pytest.raises(UserError, match="unknown argument --window=3") as error:
+    made.add_config(tj.Config, prefix="config.")
+    with pytest.raises(tj.UserError, match="unknown argument --window=3") as error:
         made.parse(["--window=3"])
     assert "mixers.window" not in str(error.value)
 
@@ -135,7 +132,7 @@ def test_only_some_keys_without_defaults():
     assert "decoding:" in made.format_help()
     assert "default" not in made.format_help() and "part" not in made.format_help()
     assert made.parse(["--on=true"]).flags == {"on": "true"}
-    with pytest.raises(UserError, match="unknown argument --part.text=a"):
+    with pytest.raises(tj.UserError, match="unknown argument --part.text=a"):
         made.parse(["--part.text=a"])
 
 
@@ -157,7 +154,7 @@ def test_train_lists_every_key_of_the_config(capsys):
             value = getattr(config, each.name)
             yield from keys(value, f"{each.name}.") if not prefix else [prefix + each.name]
 
-    parts = {key for key in keys(Config(), "") if not key.startswith(("model.en", "model.de"))}
+    parts = {key for key in keys(tj.Config(), "") if not key.startswith(("model.en", "model.de"))}
     assert parts <= listed
 
 
@@ -177,7 +174,7 @@ def test_the_short_help_has_the_usual_flags_and_the_values_of_the_recipe(capsys)
     assert "train_source A,B" not in recipe, "its source reads no files"
     longer = help_of(capsys, "train", "--config=quickstart", "--help=all")
     assert "--config.train.clip_norm" in longer and len(longer) > 3 * len(recipe)
-    schedule = load_recipe("quickstart").train.schedule
+    schedule = tj.load_recipe("quickstart").train.schedule
     for option in keys_of(type(schedule)):
         assert f"--config.train.schedule.{option} " in longer
     assert "train_source A,B" not in longer, "an option of another kind"

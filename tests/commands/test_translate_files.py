@@ -10,21 +10,16 @@ from pathlib import Path
 import jax
 import pytest
 
+import transformer_jax as tj
 from tests.small import small_model
 from transformer_jax import paths
 from transformer_jax.commands import lines as lines_module, output_file, translate
 from transformer_jax.commands.main import main
-from transformer_jax.config import Config, DataConfig, TrainConfig
-from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.config import DataConfig
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.errors import UserError
 from transformer_jax.formats.exporter import TrainedModel
 from transformer_jax.formats.run_folder import write_run
 from transformer_jax.models import api
-from transformer_jax.runs.folder import Run
 
 LINES = 40
 
@@ -34,13 +29,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of an untrained model, and a text with an empty and a long line."""
     folder = tmp_path_factory.mktemp("place")
     pairs = generate(3, 200)
-    tokenizers = train_tokenizers(TokenizerConfig(vocab_size=350), pairs)
+    tokenizers = tj.train_tokenizers(tj.TokenizerConfig(vocab_size=350), pairs)
     model = small_model(350, max_length=48)
-    decode = DecodeConfig(method=Greedy(), batch_size=4, max_length_factor=0.2, max_length_offset=4)
-    config = Config(
+    decode = tj.DecodeConfig(
+        method=tj.Greedy(), batch_size=4, max_length_factor=0.2, max_length_offset=4
+    )
+    config = tj.Config(
         data=DataConfig(source_language="en", target_language="de"),
         model=model,
-        train=TrainConfig(keep_checkpoints=1),
+        train=tj.TrainConfig(keep_checkpoints=1),
         decode=decode,
     )
     params = api.init(model, jax.random.key(0))
@@ -98,12 +95,12 @@ def test_a_line_is_cut_into_sentences_unless_it_is_one(place, tmp_path, capsys):
 
 
 def test_scores_that_are_not_finite_end_with_status_1(place, tmp_path, monkeypatch, capsys):
-    whole = Run.params
+    whole = tj.Run.params
 
     def damaged(self, *args):
         return jax.tree.map(lambda x: x * float("nan"), whole(self, *args))
 
-    monkeypatch.setattr(Run, "params", damaged)
+    monkeypatch.setattr(tj.Run, "params", damaged)
     assert main(command(place, tmp_path / "out.de")) == 1
     # All but the line without text; four others are cut into two or more.
     count = int(re.search(r"the scores of (\d+) of \d+ inputs", capsys.readouterr().err)[1])
@@ -187,7 +184,7 @@ def test_a_power_loss_leaves_no_zeros_among_the_lines(tmp_path, monkeypatch):
     assert done == ["lines", "progress.json"]
     os.truncate(f"{name}.partial/lines", 5)
     words = r"lines: cut short; remove .*out\.partial to begin again"
-    with pytest.raises(UserError, match=words), output_file.output_file(name, "c"):
+    with pytest.raises(tj.UserError, match=words), output_file.output_file(name, "c"):
         pass
     assert os.path.getsize(f"{name}.partial/lines") == 5
 

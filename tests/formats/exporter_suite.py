@@ -4,6 +4,7 @@ The checks raise AssertionError and take an exporter and a `Runtime`, so that th
 tried on broken exporters.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.config import Config
-from transformer_jax.data.config import TokenizerConfig
+import transformer_jax as tj
 from transformer_jax.data.mapped_tokenizer import Vocabulary, mapped_tokenizer
 from transformer_jax.data.padding import pad
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer
-from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.formats.export import write
 from transformer_jax.formats.exporter import Exporter, TrainedModel
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.models.paths import MEASURED
 from transformer_jax.paths import as_path
 from transformer_jax.translation.model import SingleModel
@@ -77,7 +74,7 @@ class Ours:
             self.params,
             Sources(ids_BS, mask_BS, limits_B, np.arange(batch, dtype=np.int32)),
             model=SingleModel(self.config),
-            method=Greedy(),
+            method=tj.Greedy(),
             max_length=MAX_LENGTH,
         )
         tokens_BT, lengths_B = np.asarray(found.tokens)[:, 0], np.asarray(found.lengths)[:, 0]
@@ -88,9 +85,10 @@ class Ours:
         return pad([[*ids, EOS_ID] for ids in sentences], len(sentences), MAX_LENGTH)
 
 
+@functools.cache
 def tokenizers() -> Tokenizers:
     """A joint vocabulary of 350 pieces."""
-    return train_tokenizers(TokenizerConfig(vocab_size=350), generate(0, 200))
+    return tj.train_tokenizers(tj.TokenizerConfig(vocab_size=350), generate(0, 200))
 
 
 def language_tokenizers() -> Tokenizers:
@@ -110,14 +108,14 @@ def language_tokenizers() -> Tokenizers:
     return Tokenizers(source, target)
 
 
-def with_vocabularies(model: ModelConfig, tokenizers: Tokenizers) -> ModelConfig:
+def with_vocabularies(model: tj.ModelConfig, tokenizers: Tokenizers) -> tj.ModelConfig:
     """The model with as many ids as there are pieces."""
     sizes = (each.vocab_size for each in (tokenizers.source, tokenizers.target))
     names = ("source_vocab_size", "target_vocab_size")
     return replace(model, **dict(zip(names, sizes, strict=True)))
 
 
-def random_model(model: ModelConfig, tokenizers: Tokenizers) -> TrainedModel:
+def random_model(model: tj.ModelConfig, tokenizers: Tokenizers) -> TrainedModel:
     """A model in which no parameter is left at 0 or 1."""
     model = with_vocabularies(model, tokenizers)
     rng = np.random.default_rng(0)
@@ -131,17 +129,22 @@ def random_model(model: ModelConfig, tokenizers: Tokenizers) -> TrainedModel:
         return jnp.asarray((name == "scale") + rng.normal(0, deviation, shape), leaf.dtype)
 
     params = jax.tree_util.tree_map_with_path(random, api.abstract_params(model))
-    return TrainedModel(Config(model=model), params, tokenizers)
+    return TrainedModel(tj.Config(model=model), params, tokenizers)
 
 
-def small(**options: object) -> ModelConfig:
+def small(**options: object) -> tj.ModelConfig:
     """A model of two layers; `encoder` and `decoder` are options of its stacks."""
     stacks = {
-        side: StackConfig(**{"num_layers": 2, **options.pop(side, {})})
+        side: tj.StackConfig(**{"num_layers": 2, **options.pop(side, {})})
         for side in ("encoder", "decoder")
     }
     sizes = {"d_model": 16, "d_ff": 24, "num_heads": 4, "max_length": MAX_LENGTH}
-    return ModelConfig(**{**sizes, **stacks, **options})
+    return tj.ModelConfig(**{**sizes, **stacks, **options})
+
+
+def both(**options: object) -> dict[str, dict[str, object]]:
+    """The same options in both stacks, for `small`."""
+    return {"encoder": options, "decoder": options}
 
 
 def sentences(seed: int, vocab_size: int) -> list[Ids]:

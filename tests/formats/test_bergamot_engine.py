@@ -18,23 +18,17 @@ import jax
 import numpy as np
 import pytest
 
+import transformer_jax as tj
 from tests.oracles import missing, need
 from tests.pages import load_script
 from transformer_jax.config import override
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.formats.export import export
 from transformer_jax.formats.exporter import TrainedModel
 from transformer_jax.formats.marian.bergamot import Bergamot, calibrated
 from transformer_jax.formats.marian.shortlist import shortlist_of
 from transformer_jax.formats.marian.web import Web
 from transformer_jax.models import api
-from transformer_jax.recipes import load_recipe
-from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.pretrained import starting_from
-from transformer_jax.training.train import train
-from transformer_jax.translation.translator import Translator
 from transformer_jax.vocabulary import EOS_ID
 
 bergamot = load_script("bergamot_engine", "benchmarks")
@@ -64,12 +58,12 @@ MODELS = {
 def run(request, tmp_path_factory, engine):
     flags = dict(flag.split("=", 1) for flag in [*COMMON.split(), *MODELS[request.param].split()])
     workdir = tmp_path_factory.mktemp(request.param) / "run"
-    train(override(load_recipe("quickstart"), flags), workdir)
-    return open_run(workdir)
+    tj.train(override(tj.load_recipe("quickstart"), flags), workdir)
+    return tj.open_run(workdir)
 
 
 def test_every_translation_is_the_same(run, tmp_path):
-    folder = export(run, "bergamot", tmp_path / "out")
+    folder = tj.export(run, "bergamot", tmp_path / "out")
     translator = run.translator()
     found = translator.decode(TEXTS, num_best=1, max_length_factor=3.0).translations
     ours = [best.text for (best,) in found]
@@ -129,7 +123,7 @@ def aligned(tmp_path_factory):
 
 def test_a_shortlist_has_the_pieces_that_the_engine_chooses_among(run, aligned, tmp_path):
     translator = run.translator()
-    folder = export(run, f"bergamot(shortlist='{','.join(aligned)}')", tmp_path / "out")
+    folder = tj.export(run, f"bergamot(shortlist='{','.join(aligned)}')", tmp_path / "out")
     lists = shortlist_of(aligned, run.tokenizers())
     found = bergamot.translate_in_engine(folder, TEXTS[:40], alone=True)
     want = [greedy_among(translator, lists, text) for text in TEXTS[:40]]
@@ -164,8 +158,8 @@ def simulated(model):
 def translate_pickled():
     """Of standard input, as JSON on standard output."""
     model = pickle.load(sys.stdin.buffer)
-    decode = DecodeConfig(method=Greedy())
-    translator = Translator(model.config.model, model.params, model.tokenizers, decode)
+    decode = tj.DecodeConfig(method=tj.Greedy())
+    translator = tj.Translator(model.config.model, model.params, model.tokenizers, decode)
     print(json.dumps(translator.translate(TEXTS, max_length_factor=3.0)))
 
 
@@ -186,7 +180,7 @@ def measured(run, tmp_path_factory):
 def test_int8_is_what_we_simulate(run, measured, tmp_path):
     """In 99 of 100: floats that are summed up in another order may round to another number."""
     options, ours = measured
-    folder = export(run, Bergamot(**options), tmp_path / "out")
+    folder = tj.export(run, Bergamot(**options), tmp_path / "out")
     assert share_equal(ours, bergamot.translate_in_engine(folder, TEXTS)) >= 0.99
 
 
@@ -194,8 +188,8 @@ def test_a_model_trained_in_int8_is_what_runs_in_int8(run, tmp_path):
     flags = {"model.quantize": "int8", "train.init_from": str(run.path), "train.steps": "30"}
     config = starting_from(override(run.config, flags), str(run.path))
     config = override(config, {"model.quantize": "int8"})
-    tuned = train(config, tmp_path / "tuned")
-    folder = export(tuned, "bergamot", tmp_path / "out")
+    tuned = tj.train(config, tmp_path / "tuned")
+    folder = tj.export(tuned, "bergamot", tmp_path / "out")
     model = TrainedModel(tuned.config, tuned.params(), tuned.tokenizers())
     ours, found = simulated(model), bergamot.translate_in_engine(folder, TEXTS)
     assert share_equal(ours, found) >= 0.99
@@ -228,7 +222,7 @@ def test_the_page_translates_without_a_network(kind, run, measured, aligned, bro
         text, want = next((each, best) for each, best in found if best is not None)
     else:
         want = run.translator().translate([text], max_length_factor=3.0)[0]
-    folder = export(run, Web(engine=str(bergamot.ENGINE), **options), tmp_path / "out")
+    folder = tj.export(run, Web(engine=str(bergamot.ENGINE), **options), tmp_path / "out")
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Static, directory=str(folder))
     )

@@ -26,11 +26,6 @@ from transformer_jax.weights.marian_items import read_items, stored
 from transformer_jax.weights.sentencepiece_model import load_processor
 
 
-@pytest.fixture(scope="module")
-def tokenizers():
-    return suite.tokenizers()
-
-
 def items_of(exporter, model, folder):
     """The items of the model's file."""
     write(exporter, model, as_path(folder))

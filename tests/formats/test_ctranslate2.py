@@ -4,63 +4,38 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+import transformer_jax as tj
 from tests.formats import exporter_suite as suite
+from tests.formats.exporter_suite import both
 from tests.formats.runtimes import InCTranslate2
 from tests.oracles import need
-from transformer_jax.config import Config
-from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.data.tokenizer_training import train_tokenizer
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.errors import UserError
-from transformer_jax.formats.ctranslate2 import EXPRESSED, CTranslate2
+from transformer_jax.formats.ctranslate2 import EXPRESSED
 from transformer_jax.formats.exporter import check_expressed
-from transformer_jax.layers.feed_forward import Glu, Mlp
-from transformer_jax.layers.norms import LayerNorm, RMSNorm
-from transformer_jax.mixers.full_attention import Full, FullCross
-from transformer_jax.mixers.strided import Strided
-from transformer_jax.mixers.window import Window
-from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.lora import Lora
-from transformer_jax.models.quantization import Int8, Int8Dynamic, NoQuantization
-from transformer_jax.positions.alibi import Alibi
-from transformer_jax.positions.concatenated import Concatenated
-from transformer_jax.positions.learned import Learned
-from transformer_jax.positions.none import NoPosition
-from transformer_jax.positions.rope import Rope
-from transformer_jax.positions.scalar import Scalar
-from transformer_jax.positions.sinusoidal import Sinusoidal
-from transformer_jax.positions.t5 import T5
-from transformer_jax.translation.translator import Translator
+from transformer_jax.models.quantization import NoQuantization
 
 need("ctranslate2")
 
 NONE = NoQuantization()
 
 
-def both(**options):
-    return {"encoder": options, "decoder": options}
-
-
 MODELS = {
     "default": {},
     "marian": {
-        "norm": LayerNorm(epsilon=1e-5),
+        "norm": tj.LayerNorm(epsilon=1e-5),
         "norm_placement": "post",
-        "feed_forward": Mlp(activation="silu"),
+        "feed_forward": tj.Mlp(activation="silu"),
         "output_bias": True,
         "unused_ids": (0, 5, 7),
         "start_id": 0,
     }
-    | both(position=Sinusoidal(form="halves")),
+    | both(position=tj.Sinusoidal(form="halves")),
     "starts_with_zeros": {"start_id": None, "unused_ids": (0, 1), "tie_embeddings": "decoder"},
-    "t5_1_1": both(mixers=(Full(use_bias=False, score_scale=1.0),), position=T5())
+    "t5_1_1": both(mixers=(tj.Full(use_bias=False, score_scale=1.0),), position=tj.T5())
     | {
-        "cross": FullCross(use_bias=False, score_scale=0.7),
-        "norm": RMSNorm(),
-        "feed_forward": Glu(activation="gelu_tanh"),
+        "cross": tj.FullCross(use_bias=False, score_scale=0.7),
+        "norm": tj.RMSNorm(),
+        "feed_forward": tj.Glu(activation="gelu_tanh"),
         "embedding_scale": 1.0,
         "tie_embeddings": "inputs",
     },
@@ -68,49 +43,44 @@ MODELS = {
         "embedding_norm": True,
         "embedding_scale": 3.0,
         "logit_scale": 0.25,
-        "feed_forward": Mlp(activation="gelu"),
+        "feed_forward": tj.Mlp(activation="gelu"),
     }
-    | both(position=Sinusoidal(form="tensor2tensor", first=2)),
-    "adapter": {"adapter": Lora(rank=2)},
-    "rms_glu": {"norm": RMSNorm(epsilon=1e-3), "feed_forward": Glu()},
-    "geglu": {"feed_forward": Glu(activation="gelu", use_bias=True), "tie_embeddings": "none"},
+    | both(position=tj.Sinusoidal(form="tensor2tensor", first=2)),
+    "adapter": {"adapter": tj.Lora(rank=2)},
+    "rms_glu": {"norm": tj.RMSNorm(epsilon=1e-3), "feed_forward": tj.Glu()},
+    "geglu": {"feed_forward": tj.Glu(activation="gelu", use_bias=True), "tie_embeddings": "none"},
     "sigmoid_epsilon": {
-        "feed_forward": Glu(activation="sigmoid"),
-        "norm": LayerNorm(epsilon=0.1, use_bias=False),
+        "feed_forward": tj.Glu(activation="sigmoid"),
+        "norm": tj.LayerNorm(epsilon=0.1, use_bias=False),
         "norm_placement": "post",
     },
-    "gelu_concatenated": {"feed_forward": Mlp(activation="gelu"), "tie_embeddings": "decoder"}
-    | both(position=Concatenated(width=5)),
-    "gelu_tanh_learned": {"feed_forward": Mlp(activation="gelu_tanh", use_bias=False)}
-    | both(position=Learned()),
-    "silu_head_dim": {"feed_forward": Mlp(activation="silu"), "num_heads": 3, "head_dim": 6},
-    "untied_concatenated": both(position=Concatenated()) | {"tie_embeddings": "none"},
+    "gelu_concatenated": {"feed_forward": tj.Mlp(activation="gelu"), "tie_embeddings": "decoder"}
+    | both(position=tj.Concatenated(width=5)),
+    "gelu_tanh_learned": {"feed_forward": tj.Mlp(activation="gelu_tanh", use_bias=False)}
+    | both(position=tj.Learned()),
+    "silu_head_dim": {"feed_forward": tj.Mlp(activation="silu"), "num_heads": 3, "head_dim": 6},
+    "untied_concatenated": both(position=tj.Concatenated()) | {"tie_embeddings": "none"},
     "rope_and_scalar": {
-        "encoder": {"position": Rope(base=100.0)},
-        "decoder": {"position": Scalar()},
+        "encoder": {"position": tj.Rope(base=100.0)},
+        "decoder": {"position": tj.Scalar()},
     },
-    "t5_post": both(position=T5(num_buckets=8, max_distance=9)) | {"norm_placement": "post"},
-    "alibi_of_6_heads": both(position=Alibi()) | {"num_heads": 6, "head_dim": 4},
-    "grouped": both(mixers=(Full(num_kv_heads=2), Full(num_kv_heads=1)), position=Rope())
-    | {"cross": FullCross(num_kv_heads=1)},
-    "grouped_t5": both(mixers=(Full(num_kv_heads=1),), position=T5()),
-    "window_rope": both(mixers=(Window(window=3),), position=Rope()),
-    "window_t5": both(mixers=(Window(window=2, dilation=3),), position=T5(num_buckets=8)),
-    "full_then_window": both(mixers=(Full(), Window(window=2))),
-    "strided_alibi": both(mixers=(Strided(stride=3),), position=Alibi()),
-    "window_then_full": both(mixers=(Window(window=2), Full()), position=NoPosition()),
+    "t5_post": both(position=tj.T5(num_buckets=8, max_distance=9)) | {"norm_placement": "post"},
+    "alibi_of_6_heads": both(position=tj.Alibi()) | {"num_heads": 6, "head_dim": 4},
+    "grouped": both(mixers=(tj.Full(num_kv_heads=2), tj.Full(num_kv_heads=1)), position=tj.Rope())
+    | {"cross": tj.FullCross(num_kv_heads=1)},
+    "grouped_t5": both(mixers=(tj.Full(num_kv_heads=1),), position=tj.T5()),
+    "window_rope": both(mixers=(tj.Window(window=3),), position=tj.Rope()),
+    "window_t5": both(mixers=(tj.Window(window=2, dilation=3),), position=tj.T5(num_buckets=8)),
+    "full_then_window": both(mixers=(tj.Full(), tj.Window(window=2))),
+    "strided_alibi": both(mixers=(tj.Strided(stride=3),), position=tj.Alibi()),
+    "window_then_full": both(mixers=(tj.Window(window=2), tj.Full()), position=tj.NoPosition()),
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizers():
-    return suite.tokenizers()
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_equal_outputs(name, tokenizers, tmp_path):
     model = suite.random_model(suite.small(**MODELS[name]), tokenizers)
-    theirs = suite.exported(CTranslate2(), model, tmp_path / "out", InCTranslate2)
+    theirs = suite.exported(tj.CTranslate2(), model, tmp_path / "out", InCTranslate2)
     print(name, suite.check_log_probs(model, theirs))
     suite.check_greedy(model, theirs)
 
@@ -119,9 +89,9 @@ def test_equal_outputs(name, tokenizers, tmp_path):
     "quantization", ["float16", "int16", "int8", "int8_float32", "int8_float16"]
 )
 def test_smaller_weights_load_and_stay_near(quantization, tokenizers, tmp_path):
-    model = suite.random_model(suite.small(**both(position=T5())), tokenizers)
-    exact = suite.exported(CTranslate2(), model, tmp_path / "float32", InCTranslate2)
-    small = suite.exported(CTranslate2(quantization), model, tmp_path / "small", InCTranslate2)
+    model = suite.random_model(suite.small(**both(position=tj.T5())), tokenizers)
+    exact = suite.exported(tj.CTranslate2(), model, tmp_path / "float32", InCTranslate2)
+    small = suite.exported(tj.CTranslate2(quantization), model, tmp_path / "small", InCTranslate2)
     size, full = ((tmp_path / name / "model.bin").stat().st_size for name in ("small", "float32"))
     assert size < 0.75 * full
     suite.check_log_probs(model, small, tolerance=0.5)
@@ -131,32 +101,28 @@ def test_smaller_weights_load_and_stay_near(quantization, tokenizers, tmp_path):
 @pytest.mark.parametrize("name", ["default", "marian", "rms_glu", "grouped", "untied_concatenated"])
 def test_int8_is_what_training_simulates(name, tokenizers, tmp_path):
     """A number that is nearly halfway between two whole ones may be rounded to the other."""
-    config = suite.small(**MODELS[name], quantize=Int8Dynamic())
+    config = suite.small(**MODELS[name], quantize=tj.Int8Dynamic())
     model = suite.random_model(config, tokenizers)
-    theirs = suite.exported(CTranslate2("int8"), model, tmp_path / "out", InCTranslate2)
+    theirs = suite.exported(tj.CTranslate2("int8"), model, tmp_path / "out", InCTranslate2)
     print(name, suite.check_log_probs(model, theirs, tolerance=0.1))
     suite.check_greedy(model, theirs)
-    floats = model._replace(config=Config(model=replace(model.config.model, quantize=NONE)))
+    floats = model._replace(config=tj.Config(model=replace(model.config.model, quantize=NONE)))
     with pytest.raises(AssertionError):
         suite.check_log_probs(floats, theirs, tolerance=0.1)
 
 
 def test_int8_of_a_simulation_is_not_exported_as_floats(tokenizers, tmp_path):
-    model = suite.random_model(suite.small(quantize=Int8Dynamic()), tokenizers)
-    with pytest.raises(UserError, match=r"quantize=int8_dynamic: give .*quantization=int8"):
-        CTranslate2().check(model.config)
-    static = suite.random_model(suite.small(quantize=Int8()), tokenizers)
-    with pytest.raises(UserError, match=r"model\.quantize=int8: CTranslate2 cannot express it"):
-        CTranslate2("int8").check(static.config)
+    model = suite.random_model(suite.small(quantize=tj.Int8Dynamic()), tokenizers)
+    with pytest.raises(tj.UserError, match=r"quantize=int8_dynamic: give .*quantization=int8"):
+        tj.CTranslate2().check(model.config)
+    static = suite.random_model(suite.small(quantize=tj.Int8()), tokenizers)
+    with pytest.raises(tj.UserError, match=r"model\.quantize=int8: CTranslate2 cannot express it"):
+        tj.CTranslate2("int8").check(static.config)
 
 
-def test_two_vocabularies(tokenizers, tmp_path):
-    other = train_tokenizer(
-        TokenizerConfig(vocab_size=330), [pair[1] for pair in generate(1, 200)], "target"
-    )
-    two = Tokenizers(tokenizers.source, other)
+def test_two_vocabularies(two, tmp_path):
     model = suite.random_model(suite.small(tie_embeddings="decoder"), two)
-    theirs = suite.exported(CTranslate2(), model, tmp_path / "out", InCTranslate2)
+    theirs = suite.exported(tj.CTranslate2(), model, tmp_path / "out", InCTranslate2)
     assert {"source.model", "target.model", "source_vocabulary.json"} <= {
         path.name for path in (tmp_path / "out").iterdir()
     }
@@ -167,34 +133,37 @@ def test_two_vocabularies(tokenizers, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (both(mixers=(Window(window=2), Window(window=3)), position=Rope()), "one table of biases"),
-        (both(mixers=(Window(window=2), Full()), position=Alibi()), "one table of biases"),
-        (both(mixers=(Window(window=2),)), "position=sinusoidal does; train with position=rope"),
-        ({"cross": FullCross(alignment_head=1)}, "cross.alignment_head=1: CTranslate2 cannot"),
+        (
+            both(mixers=(tj.Window(window=2), tj.Window(window=3)), position=tj.Rope()),
+            "one table of biases",
+        ),
+        (both(mixers=(tj.Window(window=2), tj.Full()), position=tj.Alibi()), "one table of biases"),
+        (both(mixers=(tj.Window(window=2),)), "position=sinusoidal does; train with position=rope"),
+        ({"cross": tj.FullCross(alignment_head=1)}, "cross.alignment_head=1: CTranslate2 cannot"),
         ({"start_id": None}, "start_id=none: CTranslate2 starts from the embedding of a piece"),
     ],
 )
 def test_what_it_cannot_express_is_refused_by_name(options, words):
-    config = Config(model=suite.small(**options))
-    with pytest.raises(UserError, match=words) as refusal:
-        CTranslate2().check(config)
+    config = tj.Config(model=suite.small(**options))
+    with pytest.raises(tj.UserError, match=words) as refusal:
+        tj.CTranslate2().check(config)
     assert str(refusal.value).startswith("model.") and "\n" not in str(refusal.value)
 
 
 def test_a_head_that_learned_alignments_changes_nothing_in_it():
-    CTranslate2().check(Config(model=suite.small(cross=FullCross(alignment_head=0))))
+    tj.CTranslate2().check(tj.Config(model=suite.small(cross=tj.FullCross(alignment_head=0))))
 
 
 def test_an_option_that_it_does_not_know_is_refused():
     """As an option would be that is added to the model later."""
 
     @dataclass(frozen=True)
-    class Later(ModelConfig):
+    class Later(tj.ModelConfig):
         softcap: float = 0.0
 
-    expressed = EXPRESSED | {Later: EXPRESSED[ModelConfig]}
+    expressed = EXPRESSED | {Later: EXPRESSED[tj.ModelConfig]}
     check_expressed(Later(), expressed, "CTranslate2")
-    with pytest.raises(UserError, match="model.softcap=30.0: CTranslate2 cannot express it"):
+    with pytest.raises(tj.UserError, match="model.softcap=30.0: CTranslate2 cannot express it"):
         check_expressed(Later(softcap=30.0), expressed, "CTranslate2")
 
 
@@ -204,7 +173,7 @@ def test_texts_in_ten_lines(tokenizers, tmp_path):
     import sentencepiece
 
     model = suite.random_model(suite.small(), tokenizers)
-    suite.exported(CTranslate2(), model, tmp_path / "out", InCTranslate2)
+    suite.exported(tj.CTranslate2(), model, tmp_path / "out", InCTranslate2)
     texts = [pair[0] for pair in generate(3, 6)]
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out" / "joint.model"))
     results = ctranslate2.Translator(str(tmp_path / "out")).translate_batch(
@@ -216,6 +185,6 @@ def test_texts_in_ten_lines(tokenizers, tmp_path):
         suppress_sequences=[["<pad>"], ["<s>"]],
         disable_unk=True,
     )
-    decode = DecodeConfig(method=Greedy(), max_length_offset=suite.MAX_LENGTH)
-    ours = Translator(model.config.model, model.params, tokenizers, decode)
+    decode = tj.DecodeConfig(method=tj.Greedy(), max_length_offset=suite.MAX_LENGTH)
+    ours = tj.Translator(model.config.model, model.params, tokenizers, decode)
     assert [pieces.decode(r.hypotheses[0]) for r in results] == ours.translate(texts)

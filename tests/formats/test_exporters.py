@@ -8,22 +8,19 @@ from dataclasses import replace
 
 import pytest
 
+import transformer_jax as tj
 from tests.contract.small_options import small_cross, small_mixer
 from tests.formats import exporter_suite as suite
 from tests.formats.runtimes import RUNTIMES
 from tests.oracles import need
 from tests.quick import quick
-from transformer_jax.config import Config
-from transformer_jax.errors import UserError
 from transformer_jax.formats.exporters import EXPORTERS
-from transformer_jax.layers.norms import LayerNorm, RMSNorm
 from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.config import check_model_config
 from transformer_jax.models.lora import ADAPTERS
 from transformer_jax.models.quantization import QUANTIZATIONS
 from transformer_jax.positions.registry import POSITIONS
-from transformer_jax.positions.sinusoidal import Sinusoidal
 
 
 def variants():
@@ -50,17 +47,12 @@ def variants():
 VARIANTS = dict(variants())
 
 #: What a model needs, beside the variant, for a format that takes few models.
-T2T = {"position": Sinusoidal(form="tensor2tensor")}
+T2T = {"position": tj.Sinusoidal(form="tensor2tensor")}
 NEEDS = {
     "bergamot": {"norm_placement": "post", "start_id": None, "unused_ids": (0, 1)}
     | {"encoder": T2T, "decoder": T2T},
-    "huggingface": {"norm_placement": "post", "norm": LayerNorm(epsilon=1e-5)},
+    "huggingface": {"norm_placement": "post", "norm": tj.LayerNorm(epsilon=1e-5)},
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizers():
-    return suite.tokenizers()
 
 
 def test_every_format_has_a_runtime():
@@ -87,8 +79,8 @@ def test_exported_or_refused(case, tokenizers, tmp_path):
     check_model_config(config)
     exporter = EXPORTERS[format]()
     try:
-        exporter.check(Config(model=config))  # `export` asks first, too
-    except UserError as refusal:
+        exporter.check(tj.Config(model=config))  # `export` asks first, too
+    except tj.UserError as refusal:
         assert variant in str(refusal) and "\n" not in str(refusal)
     else:
         model = suite.random_model(config, tokenizers)
@@ -96,8 +88,8 @@ def test_exported_or_refused(case, tokenizers, tmp_path):
 
 
 def test_a_refused_model_leaves_no_folder(tokenizers, tmp_path):
-    model = suite.random_model(one_layer(suite.small(norm=RMSNorm())), tokenizers)
-    with pytest.raises(UserError, match="norm=rms"):
+    model = suite.random_model(one_layer(suite.small(norm=tj.RMSNorm())), tokenizers)
+    with pytest.raises(tj.UserError, match="norm=rms"):
         suite.exported(EXPORTERS["bergamot"](), model, tmp_path / "out", None)
     assert list(tmp_path.iterdir()) == []
 

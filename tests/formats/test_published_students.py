@@ -10,16 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import transformer_jax as tj
 from tests.oracles import need
 from transformer_jax.config import override
-from transformer_jax.data.sources.files import Files
-from transformer_jax.errors import UserError
-from transformer_jax.formats.export import export
-from transformer_jax.formats.import_model import import_model
 from transformer_jax.formats.marian.files import OPTIONS
-from transformer_jax.recipes import load_recipe
 from transformer_jax.runs.pretrained import starting_from
-from transformer_jax.training.train import train
 from transformer_jax.vocabulary import UNK_ID
 from transformer_jax.weights.marian_items import Int8, read_items
 
@@ -52,7 +47,7 @@ def pair(request):
 
 @pytest.fixture(scope="module")
 def run(pair, tmp_path_factory):
-    return import_model(published(pair), tmp_path_factory.mktemp(pair) / "run")
+    return tj.import_model(published(pair), tmp_path_factory.mktemp(pair) / "run")
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +72,14 @@ def test_the_files_beside_the_model_are_read(pair, run):
 
 
 def test_in_floats_every_translation_is_that_of_the_engine(run, texts, tmp_path):
-    folder = export(run, "bergamot", tmp_path / "out")
+    folder = tj.export(run, "bergamot", tmp_path / "out")
     ours = run.translator(weights="float").translate(texts)
     assert len(set(ours)) > 0.9 * NUM_TEXTS
     assert equal(ours, in_engine(folder, texts)) == NUM_TEXTS
 
 
 def test_int8_comes_out_as_it_came_in(pair, run, texts, tmp_path):
-    folder = export(run, "bergamot(quantization=int8)", tmp_path / "out")
+    folder = tj.export(run, "bergamot(quantization=int8)", tmp_path / "out")
     before, after = (
         read_items(next(each.glob("model*.bin"))) for each in (published(pair), folder)
     )
@@ -131,12 +126,12 @@ def tuned(run, texts, tmp_path_factory):
         "batch.max_length": "64",
         "data.validation_from_train": "none",
     }
-    config = starting_from(override(load_recipe("finetune"), flags), str(run.path))
-    files = Files((str(folder / "en"),), (str(folder / "pt"),))
+    config = starting_from(override(tj.load_recipe("finetune"), flags), str(run.path))
+    files = tj.Files((str(folder / "en"),), (str(folder / "pt"),))
     config = replace(
         config, data=replace(config.data, source=files, cache_dir=str(folder / "cache"))
     )
-    return train(config, folder / "run"), folder
+    return tj.train(config, folder / "run"), folder
 
 
 @pytest.mark.parametrize("pair", ["enpt"], indirect=True)
@@ -151,7 +146,7 @@ def test_a_student_that_saw_unknown_characters_does_not_write_them(pair, tuned, 
     # And it goes out again, in both precisions.
     (folder / "measured").write_text("\n".join(texts[:8]))
     for options in ("", f"(quantization=int8,sentences={folder / 'measured'})"):
-        out = export(run, f"bergamot{options}", tmp_path / f"out{len(options)}")
+        out = tj.export(run, f"bergamot{options}", tmp_path / f"out{len(options)}")
         assert not any("⁇" in text for text in in_engine(out, texts[:16]))
-    with pytest.raises(UserError, match="not imported from a file of int8: give sentences=FILE"):
-        export(run, "bergamot(quantization=int8)", tmp_path / "refused")
+    with pytest.raises(tj.UserError, match="not imported from a file of int8: give sentences=FILE"):
+        tj.export(run, "bergamot(quantization=int8)", tmp_path / "refused")

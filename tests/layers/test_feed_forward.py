@@ -1,4 +1,4 @@
-"""Feed-forward networks against their formulas in float64 NumPy, and against PyTorch."""
+"""Feed-forward networks against their formulas in float64 NumPy."""
 
 import math
 from typing import get_args
@@ -50,38 +50,6 @@ def test_equals_the_formula(config):
     variables = initialised(module)
     want = naive(config, variables["params"], X)
     np.testing.assert_allclose(module.apply(variables, jnp.asarray(X)), want, atol=2e-5)
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_equals_pytorch(config, torch):
-    functional = torch.nn.functional
-    f = {
-        "relu": functional.relu,
-        "gelu": functional.gelu,
-        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
-        "silu": functional.silu,
-        "sigmoid": functional.sigmoid,
-    }[config.activation]
-    module = config.build(D, F, DTYPES)
-    variables = initialised(module)
-
-    def linear(name, x):
-        part = {key: torch.tensor(np.asarray(v)) for key, v in variables["params"][name].items()}
-        return functional.linear(x, part["kernel"].T, part.get("bias"))
-
-    x = torch.tensor(X)
-    h = f(linear("gate", x)) * linear("up", x) if isinstance(config, Glu) else f(linear("up", x))
-    want = linear("down", h)
-    np.testing.assert_allclose(module.apply(variables, jnp.asarray(X)), want, atol=2e-5)
-
-
-def test_glu_with_a_sigmoid_is_the_gated_linear_unit_of_pytorch(torch):
-    module = Glu(activation="sigmoid").build(D, F, DTYPES)
-    params = initialised(module)["params"]
-    up, gate, down = (np.asarray(params[name]["kernel"]) for name in ("up", "gate", "down"))
-    both = torch.tensor(np.concatenate([X @ up, X @ gate], axis=-1))
-    want = torch.nn.functional.glu(both).numpy() @ down
-    np.testing.assert_allclose(module.apply({"params": params}, X), want, atol=2e-5)
 
 
 def test_parameters():

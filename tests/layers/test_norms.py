@@ -1,4 +1,4 @@
-"""Norms against their formulas in float64 NumPy, and against PyTorch."""
+"""Norms against their formulas in float64 NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -43,31 +43,6 @@ def test_equals_the_formula(name):
     got = module.apply(variables, jnp.asarray(X))
     want = np.apply_along_axis(lambda x_D: naive(module, variables["params"], x_D), -1, X)
     np.testing.assert_allclose(got, want, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_equals_pytorch(name, torch):
-    module = MODULES[name]
-    variables = initialised(module)
-    x = torch.tensor(X)
-    scale, bias = (
-        None if value is None else torch.tensor(np.asarray(value))
-        for value in map(variables["params"].get, ("scale", "bias"))
-    )
-    if module.groups > 1 and module.center:
-        flat = torch.nn.functional.group_norm(
-            x.reshape(-1, 12), module.groups, scale, bias, module.epsilon
-        )
-        want = flat.reshape(x.shape)
-    elif module.groups > 1:
-        parts = x.reshape(*x.shape[:-1], module.groups, -1)
-        want = torch.nn.functional.rms_norm(parts, parts.shape[-1:], eps=module.epsilon)
-        want = want.reshape(x.shape) * scale
-    elif module.center:
-        want = torch.nn.functional.layer_norm(x, (12,), scale, bias, module.epsilon)
-    else:
-        want = torch.nn.functional.rms_norm(x, (12,), scale, module.epsilon)
-    np.testing.assert_allclose(module.apply(variables, jnp.asarray(X)), want, atol=1e-5)
 
 
 def test_biases_and_options():

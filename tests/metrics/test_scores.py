@@ -54,23 +54,16 @@ def test_chinese_is_cut_into_characters():
     assert scores["bleu"].score > 0
 
 
+TOKENIZERS = {
+    "zh": ("zh_CN", "zh-TW", "ZH_hk", "cmn", "zho", "chi"),
+    "ja": ("ja_JP", "jpn"),
+    "ko": ("ko-KR", "kor"),
+    "13a": ("de_DE", "kok", ""),
+}
+
+
 @pytest.mark.parametrize(
-    ("code", "tokenizer"),
-    [
-        ("zh_CN", "zh"),
-        ("zh-TW", "zh"),
-        ("ZH_hk", "zh"),
-        ("cmn", "zh"),
-        ("zho", "zh"),
-        ("chi", "zh"),
-        ("ja_JP", "ja"),
-        ("jpn", "ja"),
-        ("ko-KR", "ko"),
-        ("kor", "ko"),
-        ("de_DE", "13a"),
-        ("kok", "13a"),
-        ("", "13a"),
-    ],
+    ("code", "tokenizer"), [(code, name) for name, codes in TOKENIZERS.items() for code in codes]
 )
 def test_the_tokenizer_follows_the_language_not_the_region(monkeypatch, code, tokenizer):
     for package in ("MeCab", "mecab_ko"):  # as where the extras are not installed

@@ -1,12 +1,19 @@
-"""The parameters that decoding holds, against the same model with the parameters themselves."""
+"""The parameters that decoding holds, against the same model with the parameters themselves.
+
+`weights=float` to the bit; `weights=int8` on a CPU to the bit what training simulates as
+`int8_dynamic`.
+"""
 
 from dataclasses import replace
+from functools import cache, partial
+from itertools import product
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import transformer_jax as tj
 from tests.contract.small_options import small_cross
 from tests.models.test_options import random_params
 from tests.models.test_ranks import with_mixer
@@ -15,42 +22,65 @@ from tests.quick import quick
 from transformer_jax.layers.parameters import MatrixBox, TableBox
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models import api
-from transformer_jax.models.config import StackConfig
-from transformer_jax.models.lora import Lora
-from transformer_jax.ops.matrices import Table
-from transformer_jax.positions.concatenated import Concatenated
+from transformer_jax.models.paths import by_path
+from transformer_jax.ops.matrices import Int8Matrix, Table
+
+WEIGHTS = ("float", "int8")
+LOW = replace(SMALLER, matmul_dtype="bfloat16")
+#: The axis that products sum over, by the parameter's name.
+CONTRACTED = {"kernel": 0, "table": 1}
+#: Between their products of int8, XLA rounds floats in the order of the program they are in.
+OF_FLOATS = ("mamba", "s4")
+
+
+@cache
+def hold(config, weights):
+    """(the parameters, what decoding holds of them)."""
+    params = random_params(config)
+    return params, jax.jit(lambda params: api.for_decoding(config, params, weights))(params)
+
+
+@partial(jax.jit, static_argnums=0)
+def logits(config, params):
+    """Of teacher forcing at real tokens, and of a step."""
+    source, target = (ids % config.target_vocab_size for ids in (SOURCE, TARGET))
+    arrays = source, SOURCE_MASK, api.shift_right(target), TARGET_MASK
+    options = {"max_length": 5, "beam_size": 2}
+    sentence, state = api.encode(config, params, source, SOURCE_MASK, **options)
+    tokens = jnp.arange(4, 10).reshape(3, 2)
+    step, _ = api.decode_step(config, params, tokens, jnp.int32(0), state, sentence)
+    forced = api.apply(config, params, *arrays)
+    return jnp.where(TARGET_MASK[..., None], forced, 0.0), step
+
+
+def check(config, weights="float", exact=True):
+    params, held = hold(config, weights)
+    of_params = config if weights == "float" else replace(config, quantize=tj.Int8Dynamic())
+    for got, want in zip(logits(config, held), logits(of_params, params), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=0 if exact else 1e-6)
+
+
+QUICK = [(name, "float") for name in ("full", "mamba", "mlp_mixer")]
+QUICK += [(name, "int8") for name in ("full", "mamba", "s4", "mlp_mixer")]
+
+
+@pytest.mark.parametrize("case", quick(product(MIXERS, WEIGHTS), *QUICK), ids="-".join)
+def test_every_mixer(case):
+    name, weights = case
+    dtype = {"float": "bfloat16", "int8": "float32"}[weights]
+    exact = weights == "float" or name not in OF_FLOATS
+    check(replace(with_mixer(name), matmul_dtype=dtype), weights, exact)
+
+
+@pytest.mark.parametrize(
+    "case", quick(product(CROSS_MIXERS, WEIGHTS), *product(["linear"], WEIGHTS))
+)
+def test_every_cross_mixer(case):
+    name, weights = case
+    check(replace(SMALLER, cross=small_cross(name)), weights)
+
 
 DTYPES = [("float32", "float32"), ("float32", "bfloat16"), ("bfloat16", "bfloat16")]
-
-
-def check(config):
-    """Logits of teacher forcing and of a step are the same to the last bit."""
-    params = random_params(config)
-    held = jax.jit(api.for_decoding, static_argnums=0)(config, params)
-
-    @jax.jit
-    def logits(params):
-        source, target = (ids % config.target_vocab_size for ids in (SOURCE, TARGET))
-        arrays = source, SOURCE_MASK, api.shift_right(target), TARGET_MASK
-        options = {"max_length": 5, "beam_size": 2}
-        sentence, state = api.encode(config, params, source, SOURCE_MASK, **options)
-        tokens = jnp.arange(4, 10).reshape(3, 2)
-        step, _ = api.decode_step(config, params, tokens, jnp.int32(0), state, sentence)
-        return api.apply(config, params, *arrays), step
-
-    jax.tree.map(np.testing.assert_array_equal, logits(held), logits(params))
-
-
-@pytest.mark.parametrize("name", quick(MIXERS, "full", "mamba", "mlp_mixer"))
-def test_every_mixer(name):
-    check(replace(with_mixer(name), matmul_dtype="bfloat16"))
-
-
-@pytest.mark.parametrize("name", quick(CROSS_MIXERS, "linear"))
-def test_every_cross_mixer(name):
-    check(replace(SMALLER, cross=small_cross(name), matmul_dtype="bfloat16"))
-
-
 MIXED = ("float32", "bfloat16")
 TIED = [("all", dtypes) for dtypes in DTYPES] + [(t, MIXED) for t in ("inputs", "decoder", "none")]
 
@@ -61,13 +91,58 @@ def test_every_dtype_with_tied_and_untied_embeddings(case):
     check(replace(SMALLER, tie_embeddings=tied, dtype=dtype, matmul_dtype=matmul_dtype))
 
 
-def test_words_that_are_narrower_than_the_model():
-    stack = StackConfig(num_layers=1, position=Concatenated())
-    check(replace(SMALLER, encoder=stack, decoder=stack, matmul_dtype="bfloat16"))
+@pytest.mark.parametrize("tied", ["all", "inputs", "decoder", "none"])
+def test_int8_with_tied_and_untied_embeddings(tied):
+    check(replace(SMALLER, tie_embeddings=tied, output_bias=True), "int8")
 
 
-def test_an_adapter_is_added_to_the_floats():
-    check(replace(SMALLER, adapter=Lora(rank=2), matmul_dtype="bfloat16"))
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_words_that_are_narrower_than_the_model(weights):
+    stack = tj.StackConfig(num_layers=1, position=tj.Concatenated())
+    check(replace(SMALLER, encoder=stack, decoder=stack), weights)
+
+
+def test_an_adapter_is_added_to_the_floats_and_refused_with_int8():
+    adapted = replace(LOW, adapter=tj.Lora(rank=2))
+    check(adapted)
+    params = api.init(adapted, jax.random.key(0))
+    with pytest.raises(tj.UserError, match=r"int8: the model has an adapter.*merge"):
+        api.for_decoding(adapted, params, "int8")
+    api.for_decoding(*api.merge_adapter(adapted, params), "int8")
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_every_mixer_takes_matrices_of_int8(name):
+    """As the shapes say; a product that knows floats alone fails here."""
+    config = with_mixer(name)
+    ids = jnp.ones((2, 3), jnp.int32)
+    params = jax.eval_shape(
+        lambda params: api.for_decoding(config, params, "int8"), api.abstract_params(config)
+    )
+    jax.eval_shape(lambda params: api.apply(config, params, ids, ids > 0, ids, ids > 0), params)
+
+
+def is_matrix(x):
+    return isinstance(x, Int8Matrix)
+
+
+def test_of_int8_are_only_linear_layers_and_embeddings():
+    """What is not a matrix, and what a mixer uses in another way, stays as it is."""
+    mixers = tuple(MIXERS[name]() for name in ("full", "mamba", "rwkv", "ssd", "mlp_mixer", "s4d"))
+    config = replace(SMALLER, decoder=tj.StackConfig(num_layers=len(mixers), mixers=mixers))
+    params = random_params(config)
+    quantized = api.for_decoding(config, params, "int8")
+    before = by_path(params)
+    after = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(quantized, is_leaf=is_matrix)
+    }
+    changed = {path for path, leaf in after.items() if is_matrix(leaf)}
+    named = {path for path in before if path.rpartition("/")[2] in CONTRACTED}
+    convolutions = {path for path in named if before[path].shape[0] == 4}
+    assert convolutions and changed == named - convolutions
+    for path in before.keys() - changed:
+        assert after[path] is before[path]
 
 
 def dtypes(config):
@@ -91,33 +166,49 @@ def dtypes(config):
 
 
 def test_matrices_are_held_in_the_dtype_of_the_products():
-    low = replace(SMALLER, matmul_dtype="bfloat16")
-    tied = replace(low, tie_embeddings="all")
+    tied = replace(LOW, tie_embeddings="all")
     assert dtypes(tied) == {
         MatrixBox: {"bfloat16"},
         TableBox: {("float32", "bfloat16")},
         None: {"float32"},
     }
-    assert dtypes(replace(low, tie_embeddings="none"))[TableBox] == {"float32"}
+    assert dtypes(replace(LOW, tie_embeddings="none"))[TableBox] == {"float32"}
     assert dtypes(replace(tied, dtype="bfloat16"))[TableBox] == {"bfloat16"}
     assert set().union(*dtypes(replace(tied, matmul_dtype="float32")).values()) == {"float32"}
 
 
 def test_parameters_in_this_form_stay_as_they_are():
-    config = replace(SMALLER, matmul_dtype="bfloat16")
-    held = api.for_decoding(config, random_params(config))
-    again = api.for_decoding(config, held)
+    _, held = hold(LOW, "float")
+    again = api.for_decoding(LOW, held)
     jax.tree.map(lambda one, other: np.testing.assert_array_equal(one, other), again, held)
 
 
-@pytest.mark.parametrize(("dtype", "matmul_dtype"), DTYPES)
-def test_there_is_a_name_for_each_axis(dtype, matmul_dtype):
-    config = replace(SMALLER, tie_embeddings="all", dtype=dtype, matmul_dtype=matmul_dtype)
-    axes = api.decoding_axes(config)
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("tied", ["all", "none"])
+def test_there_is_a_name_for_each_axis(weights, dtype, tied):
+    config = replace(SMALLER, tie_embeddings=tied, matmul_dtype=dtype)
+    axes = api.decoding_axes(config, weights)
     shapes = jax.eval_shape(
-        lambda params: api.for_decoding(config, params), api.abstract_params(config)
+        lambda params: api.for_decoding(config, params, weights), api.abstract_params(config)
     )
     for shape, names in zip(jax.tree.leaves(shapes), jax.tree.leaves(axes), strict=True):
         assert len(shape.shape) == len(names)
-    if dtype != matmul_dtype:
-        assert tuple(axes["target_embedding"]["table"].T) == ("embed", "vocab")
+
+
+def test_axes_are_those_of_the_floats():
+    config = replace(SMALLER, tie_embeddings="none")
+    axes, int8 = api.logical_axes(config), api.decoding_axes(config, "int8")
+    assert tuple(int8["projection"]["kernel"].values) == ("vocab", "embed")
+    assert tuple(axes["projection"]["kernel"]) == ("embed", "vocab")
+    assert tuple(int8["projection"]["kernel"].scale) == ("vocab", None)
+    assert tuple(int8["target_embedding"]["table"].scale) == ("vocab", None)
+    low = api.decoding_axes(replace(LOW, tie_embeddings="all"))
+    assert tuple(low["target_embedding"]["table"].T) == ("embed", "vocab")
+
+
+def test_the_loss_of_int8_is_refused():
+    _, held = hold(SMALLER, "int8")
+    batch = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
+    with pytest.raises(tj.UserError, match="the loss needs parameters of floats"):
+        api.loss(SMALLER, held, batch)

@@ -8,36 +8,32 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import transformer_jax as tj
 from tests.small import small_model
-from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, MixerConfig
-from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import MIXERS
-from transformer_jax.mixers.s4d import S4D
-from transformer_jax.mixers.window import Window
 from transformer_jax.models import api
-from transformer_jax.models.config import StackConfig, layer_mixers
+from transformer_jax.models.config import layer_mixers
 from transformer_jax.positions.registry import POSITIONS
 
-SMALL = small_model(20, both=StackConfig(num_layers=3), d_ff=16, num_heads=4, max_length=7)
+SMALL = small_model(20, both=tj.StackConfig(num_layers=3), d_ff=16, num_heads=4, max_length=7)
 IDS = jnp.array([[5, 6, 7, 2], [8, 9, 2, 0]])
 MASK = IDS > 0
 
 
 @dataclass(frozen=True)
-class Sums(MixerConfig):
+class Sums(tj.MixerConfig):
     knows_order: ClassVar[bool] = True
 
     def build(self, context, position):
         return SumsMixer(self, context, position)
 
 
-class SumsMixer(Mixer):
+class SumsMixer(tj.Mixer):
     """y_t = W (x_1 + ... + x_t), or the sum of all in the encoder."""
 
     def setup(self):
         width = self.context.d_model
-        self.out = Dense(width, width, ("embed", "heads"), **self.context.dtypes)
+        self.out = tj.Dense(width, width, ("embed", "heads"), **self.context.dtypes)
 
     def __call__(self, x, mask):
         x = jnp.where(mask[..., None], x, 0.0)
@@ -52,14 +48,14 @@ class SumsMixer(Mixer):
 
 
 def test_a_pattern_is_cycled_over_the_depth():
-    pattern = (Window(window=2), Window(window=4), Full())
-    stack = StackConfig(num_layers=5, mixers=pattern)
+    pattern = (tj.Window(window=2), tj.Window(window=4), tj.Full())
+    stack = tj.StackConfig(num_layers=5, mixers=pattern)
     assert layer_mixers(stack) == [*pattern, *pattern[:2]]
-    assert layer_mixers(StackConfig(num_layers=1, mixers=pattern)) == [Window(window=2)]
+    assert layer_mixers(tj.StackConfig(num_layers=1, mixers=pattern)) == [tj.Window(window=2)]
 
 
 def test_two_layers_of_one_kind_have_options_of_their_own():
-    stack = StackConfig(num_layers=2, mixers=(S4D(state_size=4), S4D(state_size=6)))
+    stack = tj.StackConfig(num_layers=2, mixers=(tj.S4D(state_size=4), tj.S4D(state_size=6)))
     params = api.abstract_params(replace(SMALL, encoder=stack))["encoder"]
     sizes = [params[f"blocks_{i}"]["mixer"]["systems"]["frequency"].shape[1] for i in range(2)]
     assert sizes == [2, 3]
@@ -68,7 +64,7 @@ def test_two_layers_of_one_kind_have_options_of_their_own():
 @pytest.mark.parametrize("position", ["none", "rope", "t5"])
 def test_a_hybrid_decodes_as_it_trains(monkeypatch, position):
     monkeypatch.setitem(MIXERS, "sums", Sums)
-    stack = StackConfig(num_layers=3, mixers=(Sums(), Full()), position=POSITIONS[position]())
+    stack = tj.StackConfig(num_layers=3, mixers=(Sums(), tj.Full()), position=POSITIONS[position]())
     config = replace(SMALL, encoder=stack, decoder=stack)
     params = jax.jit(api.init, static_argnums=0)(config, jax.random.key(0))
     for stack in ("encoder", "decoder"):

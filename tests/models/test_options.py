@@ -7,15 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import transformer_jax as tj
 from tests.models.test_transformer import SMALLER, SOURCE, SOURCE_MASK, TARGET, TARGET_MASK
-from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.decoding.sample import Sample
-from transformer_jax.errors import UserError
 from transformer_jax.layers.norms import normalize
-from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
-from transformer_jax.models.config import StackConfig, check_model_config
+from transformer_jax.models.config import check_model_config
 from transformer_jax.models.transformer import UNUSED
 from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import (
@@ -134,7 +130,7 @@ def test_a_start_of_zeros_is_not_trained():
     assert np.abs(grad_VD[1]).max() == 0.0 < np.abs(grad_VD[4:]).max()
 
 
-@pytest.mark.parametrize("method", [Greedy(), Beam(beam_size=3), Sample()])
+@pytest.mark.parametrize("method", [tj.Greedy(), tj.Beam(beam_size=3), tj.Sample()])
 @pytest.mark.parametrize("weights", ["float", "int8"])
 def test_every_search_and_the_scores_start_with_zeros(method, weights):
     zeros, row = (replace(SMALLER, start_id=n, tie_embeddings="none") for n in (None, 1))
@@ -196,24 +192,8 @@ def test_embedding_norm_is_what_the_first_layer_reads():
     close(memory, normalize(want, epsilon=1e-6))
 
 
-def test_attention_without_biases_and_with_another_scale():
-    mixer, cross = Full(use_bias=False, score_scale=1.0), FullCross(use_bias=False, score_scale=1.0)
-    stack = StackConfig(num_layers=1, mixers=(mixer,))
-    config = replace(SMALLER, encoder=stack, decoder=stack, cross=cross)
-    params = random_params(config)
-    plain = jax.tree.map(jnp.copy, params)
-    for block, names in (("encoder", ["mixer"]), ("decoder", ["mixer", "cross"])):
-        for name in names:
-            heads = plain[block]["blocks_0"][name]["heads"]
-            assert all(set(part) == {"kernel"} for part in heads.values())
-            heads["query"]["kernel"] *= 8**0.5
-            for part in ("query", "value", "out"):
-                heads[part]["bias"] = jnp.zeros(16)
-    close(logits(config, params), logits(SMALLER, plain))
-
-
 @pytest.mark.parametrize("change", [{"start_id": 20}, {"unused_ids": (3, 20)}])
 def test_ids_of_no_piece_are_refused(change):
     (key,) = change
-    with pytest.raises(UserError, match=f"model.{key}: 20 is not the id of a target piece"):
+    with pytest.raises(tj.UserError, match=f"model.{key}: 20 is not the id of a target piece"):
         check_model_config(replace(SMALLER, **change))

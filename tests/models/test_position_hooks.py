@@ -7,38 +7,28 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import transformer_jax as tj
 from tests.small import small_model
-from transformer_jax.errors import UserError
-from transformer_jax.mixers.base import MixerConfig
-from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.models import api
-from transformer_jax.models.config import (
-    StackConfig,
-    check_model_config,
-    mixer_context,
-)
-from transformer_jax.positions.base import Position
-from transformer_jax.positions.concatenated import Concatenated
+from transformer_jax.models.config import check_model_config, mixer_context
 from transformer_jax.positions.registry import POSITIONS
-from transformer_jax.positions.rope import Rope
-from transformer_jax.positions.t5 import T5
 
-SMALL = small_model(20, both=StackConfig(num_layers=2), max_length=12)
+SMALL = small_model(20, both=tj.StackConfig(num_layers=2), max_length=12)
 
 
 @dataclass(frozen=True)
-class Unaware(MixerConfig):
+class Unaware(tj.MixerConfig):
     """Applies no hook and does not know the order."""
 
 
 @dataclass(frozen=True)
-class Recurrent(MixerConfig):
+class Recurrent(tj.MixerConfig):
     knows_order: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
-class Rotating(MixerConfig):
+class Rotating(tj.MixerConfig):
     honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
 
 
@@ -50,7 +40,7 @@ def more_mixers(monkeypatch):
 
 def config(position, *mixers, role="encoder"):
     pattern = tuple(MIXERS[name]() for name in mixers)
-    stack = StackConfig(num_layers=2, mixers=pattern, position=POSITIONS[position]())
+    stack = tj.StackConfig(num_layers=2, mixers=pattern, position=POSITIONS[position]())
     return replace(SMALL, **{role: stack})
 
 
@@ -66,7 +56,7 @@ def test_the_hooks_of_a_scheme_are_those_it_overrides():
         "alibi": {"bias"},
         "rope": {"rotate"},
     }
-    assert Full.honours == {"rotate", "bias"}
+    assert tj.Full.honours == {"rotate", "bias"}
 
 
 @pytest.mark.parametrize("role", ["encoder", "decoder"])
@@ -81,7 +71,7 @@ def test_the_hooks_of_a_scheme_are_those_it_overrides():
     ],
 )
 def test_a_hook_that_does_not_reach_a_mixer_is_refused(role, position, mixers, words):
-    with pytest.raises(UserError, match=f"model.{role}.position={position} .*{words}"):
+    with pytest.raises(tj.UserError, match=f"model.{role}.position={position} .*{words}"):
         check_model_config(config(position, *mixers, role=role))
 
 
@@ -107,28 +97,28 @@ def test_only_layers_that_exist_count():
 @pytest.mark.parametrize(
     ("position", "words"),
     [
-        (T5(num_buckets=5), r"t5\(num_buckets=5\): .*multiple of 2"),
-        (T5(num_buckets=2), r"t5\(num_buckets=2\): .*greater than or equal to 4"),
-        (T5(max_distance=16), "max_distance=16: must be more than half of num_buckets=32"),
-        (Concatenated(width=16), "concatenated.*width=16: .* between 1 and 15"),
-        (Rope(base=1.0), r"rope\(base=1.0\): .*greater than 1"),
+        (tj.T5(num_buckets=5), r"t5\(num_buckets=5\): .*multiple of 2"),
+        (tj.T5(num_buckets=2), r"t5\(num_buckets=2\): .*greater than or equal to 4"),
+        (tj.T5(max_distance=16), "max_distance=16: must be more than half of num_buckets=32"),
+        (tj.Concatenated(width=16), "concatenated.*width=16: .* between 1 and 15"),
+        (tj.Rope(base=1.0), r"rope\(base=1.0\): .*greater than 1"),
     ],
 )
 def test_options_that_cannot_work(position, words):
-    stack = StackConfig(num_layers=1, position=position)
-    with pytest.raises(UserError, match=f"^model.encoder.position.*{words}"):
+    stack = tj.StackConfig(num_layers=1, position=position)
+    with pytest.raises(tj.UserError, match=f"^model.encoder.position.*{words}"):
         check_model_config(replace(SMALL, encoder=stack, decoder=stack))
 
 
 def test_rope_needs_pairs():
-    stack = StackConfig(num_layers=1, position=Rope())
-    with pytest.raises(UserError, match="even head width, got 5: set model.head_dim"):
+    stack = tj.StackConfig(num_layers=1, position=tj.Rope())
+    with pytest.raises(tj.UserError, match="even head width, got 5: set model.head_dim"):
         check_model_config(replace(SMALL, encoder=stack, head_dim=5))
 
 
 def test_tied_words_need_one_width():
-    beside = StackConfig(num_layers=1, position=Concatenated())
-    with pytest.raises(UserError, match="leaves them 16 features and model.decoder.position 12"):
+    beside = tj.StackConfig(num_layers=1, position=tj.Concatenated())
+    with pytest.raises(tj.UserError, match="leaves them 16 features and model.decoder.position 12"):
         check_model_config(replace(SMALL, decoder=beside))
     check_model_config(replace(SMALL, decoder=beside, tie_embeddings="decoder"))
     check_model_config(replace(SMALL, encoder=beside, decoder=beside))
@@ -136,17 +126,17 @@ def test_tied_words_need_one_width():
 
 @pytest.mark.parametrize("position", ["learned", "scalar"])
 def test_past_the_trained_length(position):
-    stack = StackConfig(num_layers=1, position=POSITIONS[position]())
+    stack = tj.StackConfig(num_layers=1, position=POSITIONS[position]())
     long = replace(SMALL, encoder=stack, decoder=stack)
     params = api.init(long, jax.random.key(0))
     ids, mask = jnp.zeros((1, 13), jnp.int32), jnp.ones((1, 13), bool)
-    with pytest.raises(UserError, match=f"position={position} .*12 .*model.max_length.*13"):
+    with pytest.raises(tj.UserError, match=f"position={position} .*12 .*model.max_length.*13"):
         api.apply(long, params, ids, mask, ids[:, :3], mask[:, :3])
-    with pytest.raises(UserError, match=f"position={position}"):
+    with pytest.raises(tj.UserError, match=f"position={position}"):
         api.apply(long, params, ids[:, :3], mask[:, :3], ids, mask)
-    with pytest.raises(UserError, match=f"position={position}"):
+    with pytest.raises(tj.UserError, match=f"position={position}"):
         api.encode(long, params, ids[:, :3], mask[:, :3], max_length=13)
 
 
 def test_a_base_scheme_uses_nothing():
-    assert Position.hooks() == frozenset()
+    assert tj.Position.hooks() == frozenset()

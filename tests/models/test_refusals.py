@@ -5,18 +5,15 @@ from dataclasses import replace
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from transformer_jax.errors import UserError
-from transformer_jax.mixers.full_attention import Full
-from transformer_jax.mixers.performer import Performer
+import transformer_jax as tj
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
-from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
-from transformer_jax.positions.rope import Rope
+from transformer_jax.models.config import check_model_config
 
-SMALL = ModelConfig(source_vocab_size=20, target_vocab_size=20, d_model=16, num_heads=2)
+SMALL = tj.ModelConfig(source_vocab_size=20, target_vocab_size=20, d_model=16, num_heads=2)
 
 
 def refusal(**change):
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(tj.UserError) as refused:
         check_model_config(replace(SMALL, **change))
     return str(refused.value)
 
@@ -27,7 +24,7 @@ def refusal(**change):
 )
 def test_a_role_that_a_mixer_cannot_play_is_refused_with_its_reason(role, name):
     reason = MIXERS[name].refuses[role]
-    stack = StackConfig(num_layers=2, mixers=(Full(), MIXERS[name]()))
+    stack = tj.StackConfig(num_layers=2, mixers=(tj.Full(), MIXERS[name]()))
     assert refusal(**{role: stack}) == f"model.{role}.mixers={name}: {reason}"
     assert "; use " in reason
 
@@ -35,7 +32,7 @@ def test_a_role_that_a_mixer_cannot_play_is_refused_with_its_reason(role, name):
 @pytest.mark.parametrize("name", sorted(set(MIXERS) - set(CROSS_MIXERS)))
 def test_what_cannot_read_the_memory_says_why_and_what_can(name):
     with pytest.raises(ValidationError) as refused:
-        TypeAdapter(ModelConfig).validate_python({"cross": name})
+        TypeAdapter(tj.ModelConfig).validate_python({"cross": name})
     reason, _, advice = refused.value.errors()[0]["msg"].partition("; use ")
     assert f"{name}: " in reason
     assert "sequence" in reason or "position in the source" in reason
@@ -58,7 +55,7 @@ def test_a_mixer_that_reads_the_memory_does_not_refuse_to():
 )
 def test_an_option_of_the_other_role_is_refused(role, name, option, words):
     (key, value), other = *option.items(), {"encoder": "decoder", "decoder": "encoder"}[role]
-    stack = StackConfig(mixers=(MIXERS[name](**option),))
+    stack = tj.StackConfig(mixers=(MIXERS[name](**option),))
     message = refusal(**{role: stack})
     assert message.startswith(f"model.{role}.mixers={name}({key}={value!r}): {key}={value} has no")
     assert message.endswith(f"{words}; set it in model.{other}")
@@ -88,18 +85,18 @@ def test_an_option_of_the_other_role_is_refused(role, name, option, words):
     ],
 )
 def test_an_option_that_cannot_work_is_named(spelling, words):
-    with pytest.raises((UserError, ValidationError), match=words) as refused:
-        stack = TypeAdapter(StackConfig).validate_python({"mixers": spelling})
+    with pytest.raises((tj.UserError, ValidationError), match=words) as refused:
+        stack = TypeAdapter(tj.StackConfig).validate_python({"mixers": spelling})
         check_model_config(replace(SMALL, encoder=stack))
     assert "mixers" in str(refused.value)
 
 
 def test_rotary_positions_turn_pairs_of_features():
-    stack = StackConfig(mixers=(Performer(features=7),))
+    stack = tj.StackConfig(mixers=(tj.Performer(features=7),))
     check_model_config(replace(SMALL, encoder=stack))
-    assert "must be even" in refusal(encoder=replace(stack, position=Rope()))
+    assert "must be even" in refusal(encoder=replace(stack, position=tj.Rope()))
 
 
 def test_a_name_in_place_of_an_object_is_refused_with_the_object():
-    message = refusal(encoder=StackConfig(mixers=("window",)))
+    message = refusal(encoder=tj.StackConfig(mixers=("window",)))
     assert message.startswith("model.encoder: in Python, write StackConfig(num_layers=6, mixers=")

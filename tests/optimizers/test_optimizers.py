@@ -5,22 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import TrainConfig, override
-from transformer_jax.errors import UserError
+import transformer_jax as tj
+from transformer_jax.config import override
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, make_optimizer
-from transformer_jax.optimizers.schedules import (
-    SCHEDULES,
-    CosineSchedule,
-    LinearSchedule,
-    RsqrtSchedule,
-)
+from transformer_jax.optimizers.schedules import SCHEDULES
 
 PARAMS = {"w": jnp.ones((3, 5)), "b": jnp.zeros(4)}
 
 
 @pytest.mark.parametrize("cls", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_every_optimizer_moves_every_parameter(cls):
-    rate = RsqrtSchedule(learning_rate=3e-3, warmup_steps=4).build(16, 12)
+    rate = tj.RsqrtSchedule(learning_rate=3e-3, warmup_steps=4).build(16, 12)
     optimizer = make_optimizer(cls(), rate, clip_norm=1.0)
     grads = jax.tree.map(lambda x: jax.random.normal(jax.random.key(x.size), x.shape), PARAMS)
     updates, _ = jax.jit(optimizer.update)(grads, optimizer.init(PARAMS), PARAMS)
@@ -52,13 +47,13 @@ def test_a_schedule_says_whether_it_depends_on_the_steps(kind):
 
 
 def test_the_papers_schedule():
-    rate = RsqrtSchedule(warmup_steps=4000).build(512, 100_000)
+    rate = tj.RsqrtSchedule(warmup_steps=4000).build(512, 100_000)
     for step in (1, 100, 4000, 50_000):  # section 5.3, equation 3
         want = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
         np.testing.assert_allclose(rate(step - 1), want, rtol=1e-5)
 
 
-@pytest.mark.parametrize("cls", [CosineSchedule, LinearSchedule])
+@pytest.mark.parametrize("cls", [tj.CosineSchedule, tj.LinearSchedule])
 def test_schedules_that_end_at_zero(cls):
     rate = cls(learning_rate=0.1, warmup_steps=10).build(512, 100)
     np.testing.assert_allclose([rate(4), rate(9)], [0.05, 0.1], rtol=1e-5)
@@ -78,6 +73,6 @@ def test_schedules_that_end_at_zero(cls):
     ],
 )
 def test_what_an_optimizer_or_schedule_cannot_be(flags, message):
-    with pytest.raises(UserError) as error:
-        override(TrainConfig(), flags)
+    with pytest.raises(tj.UserError) as error:
+        override(tj.TrainConfig(), flags)
     assert message in str(error.value)

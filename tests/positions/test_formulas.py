@@ -8,18 +8,13 @@ import numpy as np
 import optax
 import pytest
 
+import transformer_jax as tj
 from tests.small import small_model
-from transformer_jax.errors import UserError
 from transformer_jax.models import api
-from transformer_jax.models.config import StackConfig
-from transformer_jax.positions.alibi import Alibi, slopes
-from transformer_jax.positions.base import PositionContext
-from transformer_jax.positions.concatenated import Concatenated
-from transformer_jax.positions.learned import Learned
+from transformer_jax.positions.alibi import slopes
 from transformer_jax.positions.rope import rotated
-from transformer_jax.positions.scalar import Scalar
-from transformer_jax.positions.sinusoidal import Sinusoidal, sinusoids
-from transformer_jax.positions.t5 import T5, relative_buckets
+from transformer_jax.positions.sinusoidal import sinusoids
+from transformer_jax.positions.t5 import relative_buckets
 
 D, HEADS, MAX = 8, 2, 10
 WORDS = jax.random.normal(jax.random.key(0), (2, 4, D))
@@ -27,7 +22,7 @@ HERE = jnp.array([0, 1, 2, 5])
 
 
 def scheme(config, *, causal=False):
-    return config.build(PositionContext(D, HEADS, head_dim=4, max_length=MAX, causal=causal))
+    return config.build(tj.PositionContext(D, HEADS, head_dim=4, max_length=MAX, causal=causal))
 
 
 def test_sinusoids():
@@ -42,25 +37,25 @@ def test_sinusoids():
 def test_sinusoids_in_halves(form, steps):
     angles = (HERE + 2)[:, None] / 10000 ** (np.arange(D // 2) / steps)
     want = WORDS + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    got = scheme(Sinusoidal(form=form, first=2)).apply({}, WORDS, HERE, method="embed")
+    got = scheme(tj.Sinusoidal(form=form, first=2)).apply({}, WORDS, HERE, method="embed")
     np.testing.assert_allclose(got, want, atol=1e-6)
 
 
 def test_halves_need_an_even_width():
-    context = PositionContext(7, 1, head_dim=7, max_length=MAX, causal=False)
-    with pytest.raises(UserError, match="form=halves .*model.d_model must be even"):
-        Sinusoidal(form="halves").check(context)
+    context = tj.PositionContext(7, 1, head_dim=7, max_length=MAX, causal=False)
+    with pytest.raises(tj.UserError, match="form=halves .*model.d_model must be even"):
+        tj.Sinusoidal(form="halves").check(context)
 
 
 def test_learned():
     table = jax.random.normal(jax.random.key(1), (MAX, D))
-    got = scheme(Learned()).apply({"params": {"table": table}}, WORDS, HERE, method="embed")
+    got = scheme(tj.Learned()).apply({"params": {"table": table}}, WORDS, HERE, method="embed")
     np.testing.assert_allclose(got, WORDS + table[HERE] * np.sqrt(D), atol=1e-5)
 
 
 def test_scalar():
     direction = jax.random.normal(jax.random.key(1), (D,))
-    module = scheme(Scalar())
+    module = scheme(tj.Scalar())
     got = module.apply({"params": {"direction": direction}}, WORDS, HERE, method="embed")
     share = np.array([0.0, 0.1, 0.2, 0.5])[:, None]
     np.testing.assert_allclose(got, WORDS + share * direction * np.sqrt(D), atol=1e-5)
@@ -68,16 +63,16 @@ def test_scalar():
 
 def test_concatenated():
     words = WORDS[..., :5]
-    module = scheme(Concatenated(width=3))
+    module = scheme(tj.Concatenated(width=3))
     got = module.apply({}, words, HERE, method="embed")
     np.testing.assert_array_equal(got[..., :5], words)
     np.testing.assert_allclose(got[1, :, 5:], sinusoids(HERE, 3), atol=1e-6)
-    assert Concatenated().word_width(D) == 6  # a quarter of the features holds the position
+    assert tj.Concatenated().word_width(D) == 6  # a quarter of the features holds the position
 
 
 @pytest.mark.parametrize("tied", ["all", "decoder", "none"])
 def test_concatenated_in_a_model(tied):
-    beside = StackConfig(num_layers=1, position=Concatenated())
+    beside = tj.StackConfig(num_layers=1, position=tj.Concatenated())
     config = small_model(9, both=beside, d_ff=16, tie_embeddings=tied, max_length=8)
     params = api.init(config, jax.random.key(0))
     assert params["target_embedding"]["table"].shape == (9, 12)
@@ -103,7 +98,7 @@ def test_alibi():
     np.testing.assert_allclose(slopes(8), [2.0**-i for i in range(1, 9)])  # the paper's
     np.testing.assert_allclose(slopes(3), [2**-4, 2**-8, 2**-2])
     np.testing.assert_allclose(slopes(1), [2**-8])
-    bias = scheme(Alibi()).apply({}, HERE, jnp.arange(3), method="bias")
+    bias = scheme(tj.Alibi()).apply({}, HERE, jnp.arange(3), method="bias")
     distances = np.abs(np.array([0, 1, 2, 5])[:, None] - np.arange(3))
     np.testing.assert_allclose(bias, [-(2.0**-4) * distances, -(2.0**-8) * distances])
 
@@ -126,24 +121,13 @@ def test_t5_buckets_by_hand():
     assert sides([0, -1, -2, -3, -4, -8, -99], **both) == [0, 1, 2, 2, 3, 3, 3]
     assert sides([1, 2, 4, 99], **both) == [5, 6, 7, 7]
     past = {"bidirectional": False, "num_buckets": 8, "max_distance": 16}
-    assert sides([5, 1, 0, -1, -3, -4, -6, -8, -12, -16, -99], **past) == [
-        0,
-        0,
-        0,
-        1,
-        3,
-        4,
-        5,
-        6,
-        7,
-        7,
-        7,
-    ]
+    distances = [5, 1, 0, -1, -3, -4, -6, -8, -12, -16, -99]
+    assert sides(distances, **past) == [0, 0, 0, 1, 3, 4, 5, 6, 7, 7, 7]
 
 
 def test_t5_gives_each_head_its_own_number():
     table = jax.random.normal(jax.random.key(1), (32, HEADS))
-    module = scheme(T5(multiplier=3.0), causal=True)
+    module = scheme(tj.T5(multiplier=3.0), causal=True)
     bias = module.apply({"params": {"table": table}}, jnp.arange(3), jnp.arange(3), method="bias")
     assert bias.shape == (HEADS, 3, 3)
     np.testing.assert_array_equal(bias[:, 2, 0], 3 * table[2])
@@ -152,7 +136,7 @@ def test_t5_gives_each_head_its_own_number():
 
 def test_t5s_multiplier_changes_how_far_a_step_goes_and_not_where_it_begins():
     def biases(multiplier):
-        module = scheme(T5(multiplier=multiplier), causal=True)
+        module = scheme(tj.T5(multiplier=multiplier), causal=True)
         places = jnp.arange(8)
         params = module.init(jax.random.key(0), places, places, method="bias")["params"]
         optimizer = optax.adam(1e-3)
@@ -171,7 +155,7 @@ def test_t5s_multiplier_changes_how_far_a_step_goes_and_not_where_it_begins():
 
 
 def test_t5_is_one_table_a_stack():
-    stack = StackConfig(num_layers=3, position=T5())
+    stack = tj.StackConfig(num_layers=3, position=tj.T5())
     config = small_model(9, both=stack, d_ff=16, param_dtype="bfloat16")
     params = api.abstract_params(config)
     for side in ("encoder", "decoder"):

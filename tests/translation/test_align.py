@@ -6,35 +6,31 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.data.config import TokenizerConfig
+import transformer_jax as tj
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.errors import UserError
 from transformer_jax.mixers.registry import CROSS_MIXERS
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.translation import text_batches
 from transformer_jax.translation.model import Ensemble
-from transformer_jax.translation.translator import Translator
 from transformer_jax.viewing.attention import attention_weights
 
 PAIRS = generate(5, 60)
-STACK = StackConfig(num_layers=2)
-MODEL = ModelConfig(400, 400, 16, 32, 2, encoder=STACK, decoder=STACK, max_length=64)
+STACK = tj.StackConfig(num_layers=2)
+MODEL = tj.ModelConfig(400, 400, 16, 32, 2, encoder=STACK, decoder=STACK, max_length=64)
 SOURCES, TARGETS = map(list, zip(*PAIRS[:5], strict=True))
 
 
 @pytest.fixture(scope="module")
 def tokenizers():
-    return train_tokenizers(TokenizerConfig(vocab_size=400), PAIRS)
+    return tj.train_tokenizers(tj.TokenizerConfig(vocab_size=400), PAIRS)
 
 
-def make(model, tokenizers, seed=0) -> Translator:
+def make(model, tokenizers, seed=0) -> tj.Translator:
     # Larger than they start, so that attention is sure of something.
     params = jax.tree.map(lambda x: 1.5 * x, api.init(model, jax.random.key(seed)))
-    return Translator(model, params, tokenizers, DecodeConfig(method=Greedy(), batch_size=4))
+    return tj.Translator(
+        model, params, tokenizers, tj.DecodeConfig(method=tj.Greedy(), batch_size=4)
+    )
 
 
 def naive(translator, tokenizers, source, target) -> list[tuple[int, int]]:
@@ -88,25 +84,25 @@ def test_the_adapter_counts(tokenizers):
 
     model = replace(MODEL, adapter=Lora(rank=2))
     params = jax.tree.map(lambda x: x + 0.3, api.init(model, jax.random.key(0)))
-    merged = Translator(*api.merge_adapter(model, params), tokenizers)
-    assert Translator(model, params, tokenizers).align(SOURCES, TARGETS) == merged.align(
+    merged = tj.Translator(*api.merge_adapter(model, params), tokenizers)
+    assert tj.Translator(model, params, tokenizers).align(SOURCES, TARGETS) == merged.align(
         SOURCES, TARGETS
     )
 
 
 def test_models_align_together(tokenizers):
     one = make(MODEL, tokenizers)
-    twice = Translator(Ensemble((MODEL, MODEL)), (one.params, one.params), tokenizers)
+    twice = tj.Translator(Ensemble((MODEL, MODEL)), (one.params, one.params), tokenizers)
     assert twice.align(SOURCES, TARGETS) == one.align(SOURCES, TARGETS)
 
 
 @pytest.mark.parametrize("name", [name for name in CROSS_MIXERS if name != "full"])
 def test_a_mixer_without_weights_is_named(tokenizers, name):
     translator = make(replace(MODEL, cross=CROSS_MIXERS[name]()), tokenizers)
-    with pytest.raises(UserError, match=f"model.cross={name} has none"):
+    with pytest.raises(tj.UserError, match=f"model.cross={name} has none"):
         translator.align(SOURCES, TARGETS)
 
 
 def test_as_many_targets_as_sources(tokenizers):
-    with pytest.raises(UserError, match="2 source and 1 target"):
+    with pytest.raises(tj.UserError, match="2 source and 1 target"):
         make(MODEL, tokenizers).align(["a", "b"], ["a"])

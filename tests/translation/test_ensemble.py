@@ -9,18 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.decoding.sample import Sample
-from transformer_jax.errors import UserError
-from transformer_jax.mixers.mamba import Mamba
+import transformer_jax as tj
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh
+from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.translation.model import Ensemble
-from transformer_jax.translation.translator import Translator
-from transformer_jax.viewing.attention import draw_attention
 from transformer_jax.vocabulary import EOS_ID
 
 LETTERS = "abc"
@@ -37,11 +29,11 @@ class Tokenizer:
         return "".join(LETTERS[i - 4] for i in ids if i >= 4)
 
 
-def model(**options) -> ModelConfig:
-    return ModelConfig(
+def model(**options) -> tj.ModelConfig:
+    return tj.ModelConfig(
         **{"source_vocab_size": 7, "target_vocab_size": 7, "d_model": 16, "d_ff": 32}
         | {"num_heads": 2, "max_length": 24}
-        | {"encoder": StackConfig(num_layers=1), "decoder": StackConfig(num_layers=1)}
+        | {"encoder": tj.StackConfig(num_layers=1), "decoder": tj.StackConfig(num_layers=1)}
         | options
     )
 
@@ -49,7 +41,7 @@ def model(**options) -> ModelConfig:
 @pytest.fixture(scope="module")
 def members():
     """Configs and parameters of three models of different architectures, sure of something."""
-    mamba = StackConfig(num_layers=1, mixers=(Mamba(),))
+    mamba = tj.StackConfig(num_layers=1, mixers=(tj.Mamba(),))
     configs = (model(), model(decoder=mamba, d_model=8), model(norm_placement="post"))
     trees = [api.init(config, jax.random.key(i)) for i, config in enumerate(configs)]
     return configs, tuple(jax.tree.map(lambda x: 2 * x, tree) for tree in trees)
@@ -57,10 +49,10 @@ def members():
 
 def translator(configs, params, mean="log_probs", **decode):
     tokenizers = SimpleNamespace(source=Tokenizer(), target=Tokenizer())
-    decode = DecodeConfig(**{"batch_size": 4} | decode)
-    if isinstance(configs, ModelConfig):
-        return Translator(configs, params, tokenizers, decode)
-    return Translator(Ensemble(tuple(configs), mean), tuple(params), tokenizers, decode)
+    decode = tj.DecodeConfig(**{"batch_size": 4} | decode)
+    if isinstance(configs, tj.ModelConfig):
+        return tj.Translator(configs, params, tokenizers, decode)
+    return tj.Translator(Ensemble(tuple(configs), mean), tuple(params), tokenizers, decode)
 
 
 def averaged(configs, params, source, targets, mean):
@@ -82,7 +74,7 @@ def averaged(configs, params, source, targets, mean):
 @pytest.mark.parametrize("mean", ["log_probs", "probs"])
 def test_a_wide_beam_finds_the_best_of_the_averaged_distributions(members, mean):
     options = {"max_length_factor": 0.0, "max_length_offset": 4, "allow_unk": True}
-    together = translator(*members, mean, method=Beam(64, 0.0), **options)
+    together = translator(*members, mean, method=tj.Beam(64, 0.0), **options)
     (found,) = together.decode(["abca"]).translations
     source = Tokenizer().encode("abca")
     expected = []
@@ -102,7 +94,9 @@ def test_a_wide_beam_finds_the_best_of_the_averaged_distributions(members, mean)
 
 @pytest.mark.parametrize("mean", ["log_probs", "probs"])
 @pytest.mark.parametrize(
-    "method", [Greedy(), Beam(3), Sample(2, seed=4)], ids=lambda method: type(method).__name__
+    "method",
+    [tj.Greedy(), tj.Beam(3), tj.Sample(2, seed=4)],
+    ids=lambda method: type(method).__name__,
 )
 def test_copies_of_one_model_are_that_model(members, mean, method):
     config, params = members[0][0], members[1][0]
@@ -122,15 +116,15 @@ def test_copies_of_one_model_are_that_model(members, mean, method):
 
 
 def test_an_ensemble_on_a_mesh(members):
-    mesh = decoding_mesh(MeshConfig(), jax.local_devices()[:1])
+    mesh = decoding_mesh(tj.MeshConfig(), jax.local_devices()[:1])
     (configs, params), here = members, translator(*members)
-    there = Translator(Ensemble(configs), params, here.tokenizers, here.decode_config, mesh=mesh)
+    there = tj.Translator(Ensemble(configs), params, here.tokenizers, here.decode_config, mesh=mesh)
     sources = ["abc", "ba", "ccc"]
     assert there.translate(sources) == here.translate(sources)
 
 
 def test_other_options_apply_to_the_ensemble(members):
-    together = translator(*members, method=Beam(2))
+    together = translator(*members, method=tj.Beam(2))
     found = together.translate(["abc", "cc"], target_prefix=["ab", "c"], no_repeat_ngram=1)
     assert found[0].startswith("ab") and found[1].startswith("c")
     assert all(len(set(text)) == len(text) for text in found)
@@ -143,10 +137,10 @@ def test_the_shortest_limit_is_that_of_all(members):
 
 
 def test_vocabularies_must_be_of_one_size():
-    with pytest.raises(UserError, match=r"vocabularies of \[\(7, 7\), \(7, 9\)\] pieces"):
+    with pytest.raises(tj.UserError, match=r"vocabularies of \[\(7, 7\), \(7, 9\)\] pieces"):
         Ensemble((model(), model(target_vocab_size=9, tie_embeddings="none")))
 
 
 def test_the_attention_of_an_ensemble_is_not_drawn(members, tmp_path):
-    with pytest.raises(UserError, match="attention is drawn of one model"):
-        draw_attention(translator(*members), "abc", None, tmp_path / "heat.png")
+    with pytest.raises(tj.UserError, match="attention is drawn of one model"):
+        tj.draw_attention(translator(*members), "abc", None, tmp_path / "heat.png")

@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import CHRF
 
+import transformer_jax as tj
 from tests.oracles import need
-from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import while_training
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.decoding.mbr import UTILITIES, Aggregate, Pairwise, mbr_scores
-from transformer_jax.decoding.sample import Sample
-from transformer_jax.errors import UserError
+from transformer_jax.decoding.mbr import UTILITIES, mbr_scores
 
 
 @pytest.fixture
@@ -54,7 +51,7 @@ def test_pairwise_is_the_mean_of_sacrebleus_chrf(fastchrf):
     sentences = [texts(0), texts(1)[:4]]
     metric = CHRF()
     for found, hypotheses in zip(
-        mbr_scores(["", ""], sentences, Pairwise()), sentences, strict=True
+        mbr_scores(["", ""], sentences, tj.Pairwise()), sentences, strict=True
     ):
         expected = [
             np.mean([metric.sentence_score(one, [other]).score for other in hypotheses])
@@ -65,12 +62,12 @@ def test_pairwise_is_the_mean_of_sacrebleus_chrf(fastchrf):
 
 def test_aggregate_compares_with_the_mean_counts(fastchrf):
     hypotheses = texts(2)
-    (found,) = mbr_scores([""], [hypotheses], Aggregate())
+    (found,) = mbr_scores([""], [hypotheses], tj.Aggregate())
     expected = [chrf_of_counts(hypothesis, hypotheses) for hypothesis in hypotheses]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", [Beam(4), Sample(8, temperature=1.5)])
+@pytest.mark.parametrize("method", [tj.Beam(4), tj.Sample(8, temperature=1.5)])
 @pytest.mark.parametrize("kind", ["pairwise", "aggregate"])
 def test_translations_are_ranked_by_mbr(make_translator, fastchrf, method, kind):
     translator = make_translator(sharpness=2.0, method=method)
@@ -88,14 +85,14 @@ def test_translations_are_ranked_by_mbr(make_translator, fastchrf, method, kind)
 
 
 def test_one_translation_is_refused(make_translator):
-    with pytest.raises(UserError, match="decode.mbr=pairwise compares several translations"):
-        make_translator(method=Greedy()).translate(["abc"], mbr="pairwise")
+    with pytest.raises(tj.UserError, match="decode.mbr=pairwise compares several translations"):
+        make_translator(method=tj.Greedy()).translate(["abc"], mbr="pairwise")
     config = make_translator(mbr="aggregate").decode_config
     assert while_training(config).mbr is None
 
 
 def test_without_fastchrf_nothing_is_translated(make_translator, monkeypatch, traced_shapes):
     monkeypatch.setitem(sys.modules, "fastchrf", None)
-    with pytest.raises(UserError, match=r"pip install 'transformer-jax\[mbr\]'"):
+    with pytest.raises(tj.UserError, match=r"pip install 'transformer-jax\[mbr\]'"):
         make_translator().translate(["abc"], mbr="aggregate")
     assert not traced_shapes

@@ -8,18 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import transformer_jax as tj
 from tests.translation.test_ensemble import model, translator
-from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.errors import UserError
 from transformer_jax.models import api
-from transformer_jax.models.lora import Lora
-from transformer_jax.models.quantization import Int8Dynamic
-from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh
+from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.translation import search
 from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
-from transformer_jax.translation.translator import Translator
 from transformer_jax.viewing.attention import attention_maps, effective_attention
 from transformer_jax.vocabulary import EOS_ID
 
@@ -50,7 +45,7 @@ def int8(members):
 
 
 def simulated(config):
-    return replace(config, quantize=Int8Dynamic())
+    return replace(config, quantize=tj.Int8Dynamic())
 
 
 def test_translates_and_scores_as_simulated_int8(members, int8):
@@ -74,7 +69,7 @@ def test_a_batch_changes_no_bit_of_a_translation(int8, monkeypatch):
     together = int8.decode(SOURCES).translations
     assert sizes == {8 // int8.decode_config.method.num_hypotheses}
     assert together == [int8.decode([s], batch_size=1).translations[0] for s in SOURCES]
-    int8.decode(SOURCES, method=Beam(beam_size=20))
+    int8.decode(SOURCES, method=tj.Beam(beam_size=20))
     assert min(sizes) == 1
 
 
@@ -87,8 +82,8 @@ def test_an_ensemble_of_int8(members):
 
 def test_on_a_mesh_and_with_other_params(members, int8):
     config, params = members[0][0], members[1][0]
-    mesh = decoding_mesh(MeshConfig(), jax.local_devices()[:1])
-    there = Translator(config, None, int8.tokenizers, int8.decode_config, mesh=mesh)
+    mesh = decoding_mesh(tj.MeshConfig(), jax.local_devices()[:1])
+    there = tj.Translator(config, None, int8.tokenizers, int8.decode_config, mesh=mesh)
     there = there.with_params(params)
     assert there.translate(SOURCES) == int8.translate(SOURCES)
     assert jax.tree.all(jax.tree.map(lambda leaf: leaf.sharding.mesh == mesh, there.params))
@@ -109,14 +104,14 @@ def test_attention_is_seen_in_int8(members, int8, maps):
 def test_a_call_cannot_choose_the_weights(members, int8):
     floats = translator(members[0][0], members[1][0])
     for one, other in ((int8, "float"), (floats, "int8")):
-        with pytest.raises(UserError, match=f"weights={other}: this translator holds"):
+        with pytest.raises(tj.UserError, match=f"weights={other}: this translator holds"):
             one.translate(["abc"], weights=other)
     assert int8.translate(["abc"], weights="int8") == int8.translate(["abc"])
 
 
 def test_an_adapter_is_refused(members):
-    config = replace(model(), adapter=Lora(rank=2))
-    with pytest.raises(UserError, match=r"decode\.weights=int8: the model has an adapter"):
+    config = replace(model(), adapter=tj.Lora(rank=2))
+    with pytest.raises(tj.UserError, match=r"decode\.weights=int8: the model has an adapter"):
         translator(config, api.init(config, jax.random.key(0)), weights="int8")
 
 
@@ -141,14 +136,14 @@ def large_matrices(matmul_dtype, method, weights):
 
 
 @pytest.mark.parametrize("matmul_dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("method", [Greedy(), Beam(3)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("method", [tj.Greedy(), tj.Beam(3)], ids=["greedy", "beam"])
 def test_a_compiled_search_holds_no_float_copy_of_a_large_matrix(matmul_dtype, method):
     """Neither in front of its loop nor inside."""
     assert "f32" in {dtype for _, dtype in large_matrices(matmul_dtype, method, None)}
     assert {dtype for _, dtype in large_matrices(matmul_dtype, method, "int8")} == {"s8"}
 
 
-@pytest.mark.parametrize("method", [Greedy(), Beam(3)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("method", [tj.Greedy(), tj.Beam(3)], ids=["greedy", "beam"])
 def test_a_compiled_search_rounds_no_matrix(method):
     assert ("convert", "bf16") in large_matrices("bfloat16", method, None)
     found = large_matrices("bfloat16", method, "float")

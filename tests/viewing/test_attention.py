@@ -9,14 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import transformer_jax as tj
 from tests.small import small_model
-from transformer_jax.mixers.base import Mixer, MixerConfig
 from transformer_jax.mixers.both_ways import BothWaysConfig
-from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models import api
-from transformer_jax.models.config import StackConfig
-from transformer_jax.positions.t5 import T5
 from transformer_jax.testing import mixers as suite
 from transformer_jax.viewing.attention import (
     _jacobian_norms,
@@ -25,7 +22,7 @@ from transformer_jax.viewing.attention import (
     effective_attention,
 )
 
-CONFIG = small_model(20, encoder=StackConfig(num_layers=2), max_length=12)
+CONFIG = small_model(20, encoder=tj.StackConfig(num_layers=2), max_length=12)
 SOURCE, TARGET = [5, 6, 7, 2], [9, 8, 2]
 
 
@@ -69,7 +66,7 @@ def test_the_weights_are_those_of_the_formula():
     np.testing.assert_allclose(weights, expected, atol=1e-5)
 
 
-ONE_HEAD = replace(CONFIG, num_heads=1, encoder=StackConfig(num_layers=1, position=T5()))
+ONE_HEAD = replace(CONFIG, num_heads=1, encoder=tj.StackConfig(num_layers=1, position=tj.T5()))
 
 
 def test_where_scores_do_not_depend_on_the_input_effective_attention_is_the_weight_matrix():
@@ -96,15 +93,7 @@ def test_effective_attention_has_a_row_for_every_output_and_sees_no_future():
     assert (maps["cross.0"] > 0).all()
 
 
-@dataclass(frozen=True)
-class Means(MixerConfig):
-    knows_order: ClassVar[bool] = True
-
-    def build(self, context, position):
-        return MeansMixer(self, context, position)
-
-
-class MeansMixer(Mixer):
+class MeansMixer(tj.Mixer):
     """y_i is the mean of x_0 ... x_i: no weights, and none of our layers."""
 
     def __call__(self, x, mask):
@@ -119,11 +108,12 @@ class ScaledMeansMixer(MeansMixer):
 
 
 @dataclass(frozen=True)
-class ScaledMeans(MixerConfig):
+class Means(tj.MixerConfig):
     knows_order: ClassVar[bool] = True
+    module: type[tj.Mixer] = MeansMixer
 
     def build(self, context, position):
-        return ScaledMeansMixer(self, context, position)
+        return self.module(self, context, position)
 
 
 @dataclass(frozen=True)
@@ -136,13 +126,13 @@ class MeansBothWays(BothWaysConfig):
 
 @pytest.fixture(autouse=True)
 def more_mixers(monkeypatch):
-    for cls in (Means, ScaledMeans, MeansBothWays):
+    for cls in (Means, MeansBothWays):
         monkeypatch.setitem(MIXERS, cls.__name__, cls)
 
 
-@pytest.mark.parametrize("mixer", [Means(), ScaledMeans()])
+@pytest.mark.parametrize("mixer", [Means(), Means(ScaledMeansMixer)])
 def test_a_mixer_without_weights_needs_no_code_of_its_own(mixer):
-    config = replace(CONFIG, encoder=StackConfig(num_layers=1, mixers=(mixer,)))
+    config = replace(CONFIG, encoder=tj.StackConfig(num_layers=1, mixers=(mixer,)))
     params = api.init(config, jax.random.key(0))
     maps = effective_attention(config, params, SOURCE, TARGET, ["encoder.0"])
     want = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
@@ -151,7 +141,7 @@ def test_a_mixer_without_weights_needs_no_code_of_its_own(mixer):
 
 def test_a_mixer_that_runs_both_ways_is_seen_from_both_ends():
     # Reversing has a backward pass of its own, which cannot be differentiated forwards.
-    config = replace(CONFIG, encoder=StackConfig(num_layers=1, mixers=(MeansBothWays(),)))
+    config = replace(CONFIG, encoder=tj.StackConfig(num_layers=1, mixers=(MeansBothWays(),)))
     params = api.init(config, jax.random.key(0))
     maps = effective_attention(config, params, SOURCE, TARGET, ["encoder.0"])
     ahead = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
@@ -193,7 +183,7 @@ def test_every_mixer_can_be_differentiated_as_the_map_needs_it(role, name):
 
 
 def test_maps_are_weights_where_there_are_any_and_effective_elsewhere():
-    hybrid = StackConfig(num_layers=2, mixers=(Full(), Means()))
+    hybrid = tj.StackConfig(num_layers=2, mixers=(tj.Full(), Means()))
     config = replace(CONFIG, encoder=hybrid)
     params = api.init(config, jax.random.key(0))
     maps = attention_maps(config, params, SOURCE, TARGET)

@@ -14,9 +14,15 @@ from transformer_jax.viewing import plots
 from transformer_jax.viewing.samples import by_word, words_of
 
 
-def test_pictures_name_their_layers_heads_axes_and_pieces(monkeypatch, tmp_path):
-    figures = []
-    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that are drawn, none of which is saved."""
+    drawn = []
+    monkeypatch.setattr(plots, "save", lambda figure, path: drawn.append(figure))
+    return drawn
+
+
+def test_pictures_name_their_layers_heads_axes_and_pieces(figures, tmp_path):
     maps = {
         "encoder.0": np.zeros((2, 3, 3)),
         "decoder.0": np.zeros((1, 2, 2)),
@@ -79,9 +85,7 @@ def test_sentences_and_pieces_are_no_formulas(tmp_path):
     assert path.stat().st_size > 1000
 
 
-def test_the_best_bleu_is_written_on_a_training(monkeypatch, tmp_path):
-    figures = []
-    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
+def test_the_best_bleu_is_written_on_a_training(figures, tmp_path):
     loss = {"step": 500, "loss": 3.0, "nll": 2.0}
     run = open_run(run_with(tmp_path / "run", loss, bleu(1000, 30.25, 1), bleu(2000, 29.0, 2)))
     plots.plot_training(run, run.metrics())
@@ -90,9 +94,7 @@ def test_the_best_bleu_is_written_on_a_training(monkeypatch, tmp_path):
     assert texts[-1] == "validation BLEU: 30.2 after 1,000 steps"
 
 
-def test_a_curve_for_each_run_against_minutes(monkeypatch, tmp_path):
-    figures = []
-    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
+def test_a_curve_for_each_run_against_minutes(figures, tmp_path):
     loss = {"step": 5, "loss": 3.0, "minutes": 0.5}
     folders = [
         run_with(
