@@ -6,7 +6,6 @@ be renamed, and nothing can be appended to. `write_whole` and `move_folder` hide
 """
 
 import contextlib
-import dataclasses
 import errno
 import functools
 import importlib.util
@@ -17,17 +16,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import platformdirs
 from etils import epath
 from filelock import FileLock
 
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.settings.keys import keys_of
-from transformer_jax.settings.types import FILES
-
-C = TypeVar("C")
 
 #: The file of a folder that says what it is made of.
 RECORD = "made_of.json"
@@ -64,34 +59,6 @@ def in_bucket(path: epath.Path) -> bool:
 def absolute(path: epath.Path) -> epath.Path:
     """The path from the root; symbolic links stay."""
     return path if in_bucket(path) else path.absolute()
-
-
-def absolute_name(path: str) -> str:
-    """The absolute name of a file or folder; a URL stays as it is."""
-    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
-
-
-def absolute_names(value: C) -> C:
-    """A config, a part of one or variants, with absolute names in all fields that name files."""
-    if isinstance(value, tuple):
-        return tuple(map(absolute_names, value))  # type: ignore[return-value]
-    if not dataclasses.is_dataclass(value):
-        return value
-    own = getattr(value, "absolute", None)
-    return own() if own else absolute_fields(value)
-
-
-def absolute_fields(config: C) -> C:
-    """As `absolute_names`, but for what the config itself says about it by `absolute`."""
-    changes: dict[str, Any] = {}
-    for name, key in keys_of(type(config)).items():
-        value = getattr(config, name)
-        if not key.has(FILES):
-            changes[name] = absolute_names(value)
-        elif value:
-            is_one = isinstance(value, str)
-            changes[name] = absolute_name(value) if is_one else tuple(map(absolute_name, value))
-    return dataclasses.replace(config, **changes)  # type: ignore[type-var]
 
 
 def temporary_name(path: epath.Path) -> epath.Path:

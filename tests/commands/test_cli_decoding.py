@@ -310,7 +310,11 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
         ("contrast --input={text}/short.tsv", b"", "short.tsv:1: expected source TAB right TAB"),
         ("contrast --input=a.tsv --context=2", b"", "--documents and --context belong together"),
         ("contrast --input=a.tsv --documents=d --context=2", b"", "--documents is for a set"),
-        ("contrast --input=a.json --documents=d --context=0", b"", "--context=0: must be at least"),
+        (
+            "contrast --input=a.json --documents=d --context=0",
+            b"",
+            "--context: 0: must be at least",
+        ),
     ],
 )
 def test_bad_input_gets_one_line(run_folder, command, arguments, stdin, message):

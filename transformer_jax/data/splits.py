@@ -25,7 +25,7 @@ from transformer_jax.data.sources.base import (
     Split,
 )
 from transformer_jax.errors import UserError
-from transformer_jax.paths import absolute_names
+from transformer_jax.settings.file_names import absolute_names
 from transformer_jax.settings.variants import kind_of, to_text
 
 

@@ -10,8 +10,8 @@ from transformer_jax.data.noise.registry import NOISES
 from transformer_jax.data.sources.files import Files, file_digest
 from transformer_jax.data.sources.prepared import Prepared, read_merged
 from transformer_jax.errors import UserError
-from transformer_jax.paths import absolute_name
 from transformer_jax.recipes import ByPairs
+from transformer_jax.settings.file_names import absolute_name
 from transformer_jax.settings.keys import adapter
 from transformer_jax.settings.variants import to_text
 

@@ -20,9 +20,9 @@ from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
 from transformer_jax.models.teachers import Teacher
-from transformer_jax.paths import absolute_name
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.folder import Run, open_run
+from transformer_jax.settings.file_names import absolute_name
 
 _LOGGER = logging.getLogger(__name__)
 

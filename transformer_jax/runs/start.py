@@ -39,12 +39,13 @@ from transformer_jax.data.tokenizer_training import vocabularies
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import check_guided
 from transformer_jax.parallel.mesh import batch_devices, make_mesh
-from transformer_jax.paths import absolute_names, in_bucket
+from transformer_jax.paths import in_bucket
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.runs.folder import check_has_config, open_run
 from transformer_jax.runs.prepared import with_prepared
+from transformer_jax.settings.file_names import absolute_names
 from transformer_jax.settings.types import MAY_CHANGE, SETTLED
 
 _LOGGER = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Literal, Self, get_args
 
 from transformer_jax.errors import UserError
-from transformer_jax.paths import absolute_fields
+from transformer_jax.settings.file_names import absolute_fields
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)

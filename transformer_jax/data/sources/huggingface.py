@@ -17,7 +17,7 @@ from typing import Any, Self
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.data.sources.files import file_digest
 from transformer_jax.errors import UserError, first_line, optional
-from transformer_jax.paths import absolute_name
+from transformer_jax.settings.file_names import absolute_name
 from transformer_jax.settings.types import Strings
 
 _LOGGER = logging.getLogger(__name__)

@@ -20,7 +20,8 @@ from etils import epath
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.data.sources.files import Files
 from transformer_jax.errors import UserError, first_line, hint, optional
-from transformer_jax.paths import absolute_name, stage, user_cache
+from transformer_jax.paths import stage, user_cache
+from transformer_jax.settings.file_names import absolute_name
 from transformer_jax.settings.types import FileName, Strings
 
 
