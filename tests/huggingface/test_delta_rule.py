@@ -13,6 +13,7 @@ import pytest
 from tests.oracles import need
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.gated_deltanet import GatedDeltaNet
+from transformer_jax.ops.delta_rule import delta_rule_scan
 from transformer_jax.positions.none import NoPosition
 
 torch = need("torch")
@@ -173,3 +174,42 @@ def test_a_layer_equals_theirs(source, length):
         _, state = step(x[:, t], state)
     last = cache.get_recurrent_state(0, state_idx=0)
     np.testing.assert_allclose(state.hidden, array(last), **TOLERANCE)
+
+
+FUNCTIONS = {
+    "chunk": (qwen.torch_chunk_gated_delta_rule, ()),
+    "recurrent": (qwen.torch_recurrent_gated_delta_rule, ()),
+    "kimi's chunk": (kimi.chunk_kimi_delta_attention, (K,)),
+}
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_rule_equals_theirs(name, length):
+    function, decay = FUNCTIONS[name]
+    keys = jax.random.split(jax.random.key(2), 7)
+    shape = (BATCH, length, H)
+    q, k, v = (jax.random.normal(key, (*shape, K)) for key in keys[:3])
+    k = k / jnp.linalg.norm(k, axis=-1, keepdims=True)
+    b = jax.nn.sigmoid(jax.random.normal(keys[3], shape))
+    w = -jax.nn.softplus(jax.random.normal(keys[4], (*shape, *decay)))
+    y_weights, s_weights = (
+        jax.random.normal(key, s)
+        for key, s in zip(keys[5:], [(*shape, K), (BATCH, H, K, K)], strict=True)
+    )
+
+    def loss(q, k, v, w, b):
+        strength = b[..., None]
+        y, last = delta_rule_scan(q * K**-0.5, k, v * strength, k * strength, w, 32)
+        return (y * y_weights).sum() + (last * s_weights).sum(), (y, last)
+
+    arguments = (q, k, v, w, b)
+    grads, (y, last) = jax.jit(jax.grad(loss, range(5), has_aux=True))(*arguments)
+    tensors = [torch.tensor(np.array(a), requires_grad=True) for a in arguments]
+    theirs, final = function(*tensors, initial_state=None, output_final_state=True)
+    total = (theirs * torch.tensor(np.array(y_weights))).sum()
+    (total + (final * torch.tensor(np.array(s_weights))).sum()).backward()
+    for got, want in zip((y, last), (theirs, final), strict=True):
+        np.testing.assert_allclose(got, array(want), **TOLERANCE)
+    for got, tensor in zip(grads, tensors, strict=True):
+        np.testing.assert_allclose(got, array(tensor.grad), **TOLERANCE)

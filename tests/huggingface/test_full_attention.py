@@ -7,9 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import transformer_jax as tj
 from tests.oracles import need
+from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.positions.alibi import Alibi
+from transformer_jax.positions.learned import Learned
+from transformer_jax.positions.none import NoPosition
+from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.sinusoidal import sinusoids
+from transformer_jax.positions.t5 import T5, relative_buckets
 
 torch = need("torch")
 transformers = need("transformers")
@@ -20,7 +26,7 @@ ATOL = 1e-5
 
 
 def context(*, causal):
-    return tj.MixerContext(D, HEADS, K, LENGTH, causal)
+    return MixerContext(D, HEADS, K, LENGTH, causal)
 
 
 def build(config, position, *, causal):
@@ -73,7 +79,7 @@ def bart():
 def test_self_attention_of_bart(causal):
     theirs, x = bart(), inputs()
     want = theirs(torch.as_tensor(x), attention_mask=additive(both_masks(causal)))[0]
-    ours = build(tj.Full(), tj.NoPosition(), causal=causal)
+    ours = build(Full(), NoPosition(), causal=causal)
     heads = projections(theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.out_proj)
     got = ours.apply({"params": {"heads": heads}}, x, MASK)
     compare(got, want)
@@ -88,7 +94,7 @@ def test_cross_attention_of_bart(implementation):
         key_value_states=torch.as_tensor(memory),
         attention_mask=additive(mask[:, None, None, :]),
     )[0]
-    ours = tj.FullCross(implementation=implementation).build(context(causal=False))
+    ours = FullCross(implementation=implementation).build(context(causal=False))
     heads = projections(theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.out_proj)
 
     got = ours.apply({"params": {"heads": heads}}, x, memory, mask)
@@ -124,8 +130,8 @@ def test_rope_and_grouped_heads_of_llama(groups, implementation):
 
     heads = projections(theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.o_proj)
     heads |= {name: neighbours(heads[name]) for name in ("query", "key")}
-    config = tj.Full(num_kv_heads=groups, implementation=implementation)
-    ours = build(config, tj.Rope(), causal=True)
+    config = Full(num_kv_heads=groups, implementation=implementation)
+    ours = build(config, Rope(), causal=True)
     compare(ours.apply({"params": {"heads": heads}}, x, MASK), want)
 
 
@@ -149,9 +155,19 @@ def test_relative_bias_of_t5(causal):
     heads = projections(theirs.q, theirs.k, theirs.v, theirs.o)
     heads["query"]["kernel"] *= K**0.5  # T5 leaves the scores unscaled
     table = jnp.asarray(theirs.relative_attention_bias.weight.detach().numpy())
-    ours = build(tj.Full(), tj.T5(num_buckets=8, max_distance=6, multiplier=1.0), causal=causal)
+    ours = build(Full(), T5(num_buckets=8, max_distance=6, multiplier=1.0), causal=causal)
     params = {"heads": heads, "position": {"table": table}}
     compare(ours.apply({"params": params}, x, MASK), want)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_buckets_of_t5_at_every_distance(bidirectional):
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    distances = np.arange(-300, 301)
+    sizes = {"bidirectional": bidirectional, "num_buckets": 32, "max_distance": 128}
+    want = T5Attention._relative_position_bucket(torch.as_tensor(distances), **sizes)
+    np.testing.assert_array_equal(relative_buckets(jnp.asarray(distances), **sizes), want)
 
 
 def test_alibi_of_bloom():
@@ -176,7 +192,7 @@ def test_alibi_of_bloom():
         "value": part(2),
         "out": dense(theirs.dense),
     }
-    ours = build(tj.Full(), tj.Alibi(), causal=True)
+    ours = build(Full(), Alibi(), causal=True)
     compare(ours.apply({"params": {"heads": heads}}, x, MASK), want)
 
 
@@ -188,3 +204,19 @@ def test_sinusoids_of_marian():
     # Marian has all sines before all cosines; the paper and we alternate.
     np.testing.assert_allclose(ours[:, 0::2], theirs[:, : D // 2], atol=ATOL)
     np.testing.assert_allclose(ours[:, 1::2], theirs[:, D // 2 :], atol=ATOL)
+
+
+def test_learned_positions_of_bart():
+    from transformers.models.bart.modeling_bart import BartLearnedPositionalEmbedding
+
+    torch.manual_seed(0)
+    theirs, words = BartLearnedPositionalEmbedding(LENGTH, D), inputs()
+    # Bart's first two rows are not positions; ours are scaled by sqrt(D) when they are used.
+    table = theirs.weight.detach().numpy()[2:] / D**0.5
+    ours = Learned().build(context(causal=True))
+    for first in (0, 4):  # a whole sequence, and one that continues after four tokens
+        x = words[:, first:]
+        want = torch.as_tensor(x) + theirs(torch.as_tensor(x), past_key_values_length=first)
+        at = jnp.arange(first, LENGTH)
+        got = ours.apply({"params": {"table": jnp.asarray(table)}}, x, at, method="embed")
+        compare(got, want, np.ones(x.shape[:2], bool))

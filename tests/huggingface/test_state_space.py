@@ -98,8 +98,17 @@ def ssd():
         "norm": {"scale": array(theirs.norm.weight)},
         "out": kernel(theirs.out_proj.weight),
     }
-    options = {"state_size": 3, "conv_width": 3, "head_dim": 4, "groups": 2, "chunk": 4}
-    return theirs, params, options
+    return (
+        theirs,
+        params,
+        {
+            "state_size": 3,
+            "conv_width": 3,
+            "head_dim": 4,
+            "groups": 2,
+            "chunk": 4,
+        },
+    )
 
 
 @pytest.mark.parametrize("copied", [mamba, ssd])

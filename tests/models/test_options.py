@@ -10,6 +10,7 @@ import pytest
 import transformer_jax as tj
 from tests.models.test_transformer import SMALLER, SOURCE, SOURCE_MASK, TARGET, TARGET_MASK
 from transformer_jax.layers.norms import normalize
+from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
 from transformer_jax.models.config import check_model_config
 from transformer_jax.models.transformer import UNUSED
@@ -197,3 +198,19 @@ def test_ids_of_no_piece_are_refused(change):
     (key,) = change
     with pytest.raises(tj.UserError, match=f"model.{key}: 20 is not the id of a target piece"):
         check_model_config(replace(SMALLER, **change))
+
+
+def test_attention_without_biases_and_with_another_scale():
+    mixer, cross = Full(use_bias=False, score_scale=1.0), FullCross(use_bias=False, score_scale=1.0)
+    stack = tj.StackConfig(num_layers=1, mixers=(mixer,))
+    config = replace(SMALLER, encoder=stack, decoder=stack, cross=cross)
+    params = random_params(config)
+    plain = jax.tree.map(jnp.copy, params)
+    for block, names in (("encoder", ["mixer"]), ("decoder", ["mixer", "cross"])):
+        for name in names:
+            heads = plain[block]["blocks_0"][name]["heads"]
+            assert all(set(part) == {"kernel"} for part in heads.values())
+            heads["query"]["kernel"] *= 8**0.5
+            for part in ("query", "value", "out"):
+                heads[part]["bias"] = jnp.zeros(16)
+    close(logits(config, params), logits(SMALLER, plain))

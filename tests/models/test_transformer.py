@@ -16,7 +16,7 @@ from transformer_jax.layers.norms import LayerNorm, RMSNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.ssru import SSRU
 from transformer_jax.models import api
-from transformer_jax.models.config import StackConfig, check_model_config
+from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
 from transformer_jax.positions.t5 import T5
 
 SMALL = small_model(20, both=StackConfig(num_layers=2), max_length=12)
@@ -177,3 +177,19 @@ def test_dropout_needs_a_key_and_follows_it():
 def test_what_cannot_work_fails_at_build_with_advice(change, words):
     with pytest.raises(UserError, match=words):
         check_model_config(replace(SMALL, **change))
+
+
+@pytest.mark.parametrize(
+    ("d_model", "d_ff", "heads", "paper"), [(512, 2048, 8, 65e6), (1024, 4096, 16, 213e6)]
+)
+def test_parameter_counts_of_the_paper(d_model, d_ff, heads, paper):
+    # Table 3 of arXiv:1706.03762, with its 37,000 joint pieces; traced only.
+    config = ModelConfig(
+        source_vocab_size=37_000,
+        target_vocab_size=37_000,
+        d_model=d_model,
+        d_ff=d_ff,
+        num_heads=heads,
+        norm_placement="post",
+    )
+    assert abs(api.num_params(config) / paper - 1) < 0.04

@@ -15,26 +15,30 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 
-import transformer_jax as tj
 from tests.training import toy
-from transformer_jax.config import to_json
-from transformer_jax.parallel.mesh import batch_sharding, make_mesh
+from transformer_jax.config import Config, to_json
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.sample import Sample
+from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
 from transformer_jax.paths import as_path
 from transformer_jax.plan.hlo import by_kind, parse
 from transformer_jax.runs.checkpoints import Checkpoints
+from transformer_jax.runs.folder import open_run
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
+from transformer_jax.translation.translator import Translator
 
 MESHES = {
-    "one": tj.MeshConfig(data=1),
-    "data8": tj.MeshConfig(data=8),
-    "data8_bfloat16": tj.MeshConfig(data=8),  # which adds up gradients
-    "data4_fsdp2": tj.MeshConfig(data=4, fsdp=2),
-    "data2_fsdp4": tj.MeshConfig(data=2, fsdp=4),
-    "fsdp8": tj.MeshConfig(data=1, fsdp=8),
-    "all": tj.MeshConfig(data=2, fsdp=2, tensor=2),
-    "tensor4": tj.MeshConfig(data=2, tensor=4),
+    "one": MeshConfig(data=1),
+    "data8": MeshConfig(data=8),
+    "data8_bfloat16": MeshConfig(data=8),  # which adds up gradients
+    "data4_fsdp2": MeshConfig(data=4, fsdp=2),
+    "data2_fsdp4": MeshConfig(data=2, fsdp=4),
+    "fsdp8": MeshConfig(data=1, fsdp=8),
+    "all": MeshConfig(data=2, fsdp=2, tensor=2),
+    "tensor4": MeshConfig(data=2, tensor=4),
 }
 # Sizes that eight divides: an axis that its mesh axis does not divide would stay whole.
 MODEL = replace(toy.MODEL, source_vocab_size=16, target_vocab_size=16, num_heads=4)
@@ -61,8 +65,8 @@ def bytes_per_device(tree):
 def translations(params, mesh, method, **decode):
     tokenizers = SimpleNamespace(source=toy.Numbers(), target=toy.Numbers())
     limits = {"max_length_factor": 1.0, "max_length_offset": 2}
-    decode = tj.DecodeConfig(batch_size=3, method=method, **limits, **decode)
-    translator = tj.Translator(MODEL, params, tokenizers, decode, mesh=mesh)
+    decode = DecodeConfig(batch_size=3, method=method, **limits, **decode)
+    translator = Translator(MODEL, params, tokenizers, decode, mesh=mesh)
     best = [first for first, *_ in translator.decode(SOURCES).translations]
     scored = translator.score(SOURCES, [one.text for one in best])
     return [one.text for one in best], [one.score for one in best], scored.tolist()
@@ -76,7 +80,7 @@ def decode_collectives(params, mesh):
         params,
         Sources(rows, rows > 0, one, one),
         model=SingleModel(MODEL),
-        method=tj.Beam(beam_size=2),
+        method=Beam(beam_size=2),
         max_length=6,
         mesh=mesh,
     )
@@ -93,7 +97,7 @@ def most_bytes_on_a_device(tree):
 
 def save(folder, state):
     """A run folder that says fsdp=8, with the state as its checkpoint."""
-    config = tj.Config(model=MODEL, train=TRAIN, mesh=MESHES["fsdp8"])
+    config = Config(model=MODEL, train=TRAIN, mesh=MESHES["fsdp8"])
     (folder / "config.json").write_text(to_json(config))
     checkpoints = Checkpoints(as_path(folder), 1)
     checkpoints.save(1, state.to_items(), {}, best=False)
@@ -102,7 +106,7 @@ def save(folder, state):
 
 def restored_by_default(folder):
     """Bytes on the fullest device as `Run.params` puts the parameters."""
-    return most_bytes_on_a_device(tj.open_run(folder).params("latest"))
+    return most_bytes_on_a_device(open_run(folder).params("latest"))
 
 
 def main(folder):
@@ -118,7 +122,7 @@ def main(folder):
         if found_on_one is None:
             found_on_one = jax.device_get(state.ema)
             save(folder, state)
-        params = tj.open_run(folder).params("latest", mesh)
+        params = open_run(folder).params("latest", mesh)
         jax.tree.map(np.testing.assert_array_equal, params, found_on_one)
         seen[name] = {
             "losses": losses,
@@ -129,12 +133,12 @@ def main(folder):
             "decode_collectives": decode_collectives(params, mesh) if name == "data8" else [],
         }
         if name != "data8_bfloat16":
-            seen[name]["beam"] = translations(params, mesh, tj.Beam(beam_size=3))
+            seen[name]["beam"] = translations(params, mesh, Beam(beam_size=3))
         if name in ("one", "all"):
-            seen[name]["sample"] = translations(params, mesh, tj.Sample())
-            seen[name]["int8"] = translations(params, mesh, tj.Beam(beam_size=3), weights="int8")
+            seen[name]["sample"] = translations(params, mesh, Sample())
+            seen[name]["int8"] = translations(params, mesh, Beam(beam_size=3), weights="int8")
     seen["by_default"] = restored_by_default(folder)
-    alone = translations(jax.tree.map(jax.numpy.asarray, found_on_one), None, tj.Beam(beam_size=3))
+    alone = translations(jax.tree.map(jax.numpy.asarray, found_on_one), None, Beam(beam_size=3))
     print(json.dumps(seen | {"no mesh": {"beam": alone}}))
 
 

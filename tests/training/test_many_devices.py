@@ -70,6 +70,37 @@ jax.devices = lambda *a: devices
 print(json.dumps(out))
 """
 
+# Four steps in bfloat16, with parameters sent as they are used, and as they are kept.
+SENT = """
+import json
+import jax
+from dataclasses import replace
+from tests.training import toy
+from transformer_jax.models import api
+from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
+from transformer_jax.training.trainer import Trainer
+
+model = replace(toy.MODEL, source_vocab_size=16, target_vocab_size=16, dtype="bfloat16",
+                matmul_dtype="bfloat16")
+mesh = make_mesh(MeshConfig())
+as_used = api.product_dtypes
+
+def seen():
+    trainer = Trainer(model, toy.TRAIN, mesh)
+    state, losses = trainer.init(), []
+    for position in range(4):
+        batch = jax.device_put(toy.batch(position), batch_sharding(mesh))
+        state, metrics = trainer.step(state, batch)
+        losses.append(float(metrics["loss_sum"]))
+    return losses, jax.tree.map(lambda x: x.tolist(), state.params)
+
+rounded = [str(dtype) for dtype in jax.tree.leaves(as_used(model))]
+low = seen()
+api.product_dtypes = lambda model: jax.tree.map(lambda x: x.dtype, api.abstract_params(model))
+whole = seen()
+api.product_dtypes = as_used
+print(json.dumps({"dtypes": rounded, "low": low, "whole": whole}))
+"""
 
 # A training in simulated int8, which begins with factors that are measured on the mesh.
 INT8 = """
@@ -117,6 +148,11 @@ def few_steps():
     return run(4, "one", "all", "data8", "data8_bfloat16")
 
 
+@pytest.fixture(scope="module")
+def fifty_steps():
+    return run(50, "one", "data8", "fsdp8", "all", "tensor4", "data4_fsdp2", "data2_fsdp4")
+
+
 def assert_same_translations(seen, one):
     assert any(one["beam"][0] + one["sample"][0])  # something was said
     for search in seen.keys() & {"beam", "sample", "int8"}:
@@ -143,6 +179,12 @@ def test_devices_that_share_only_the_batch_each_keep_a_part_of_the_state(few_ste
     assert few_steps["data8"][part] < 0.3 * few_steps["one"][part]
 
 
+def test_parameters_sent_in_the_dtype_in_which_they_are_used_change_nothing():
+    seen = with_eight_devices("-c", SENT)
+    assert {"bfloat16", "float32"} == set(seen["dtypes"])
+    assert seen["low"] == seen["whole"]
+
+
 def test_training_in_int8_is_that_of_one_device():
     seen = with_eight_devices("-c", INT8)
     one, all_axes = seen["one"], seen["all"]
@@ -164,6 +206,28 @@ def test_parameters_are_read_onto_the_devices_that_hold_them(few_steps):
     assert few_steps["data8"]["restored_bytes"] == one["parameter_bytes"]
     # What a run folder says, fsdp=8 here, is how it is loaded; scales and biases stay whole.
     assert few_steps["by_default"] < 0.3 * one["restored_bytes"]
+
+
+@pytest.mark.slow
+def test_devices_that_share_sentences_only_ask_each_other_whether_all_are_done(fifty_steps):
+    assert fifty_steps["data8"]["decode_collectives"] in ([], ["all-reduce"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", ["data8", "fsdp8", "all", "tensor4"])
+def test_fifty_steps_follow_the_loss_curve_of_one_device(fifty_steps, mesh):
+    losses = fifty_steps["one"]["losses"]
+    assert len(losses) == 50 and losses[-1] < losses[0] - 0.1
+    np.testing.assert_allclose(fifty_steps[mesh]["losses"], losses, atol=1e-5)
+    assert_same_translations(fifty_steps[mesh], fifty_steps["one"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["parameter_bytes", "average_bytes"])
+def test_a_device_holds_less_as_fsdp_grows(fifty_steps, part):
+    held = [fifty_steps[mesh][part] for mesh in ("one", "data4_fsdp2", "data2_fsdp4", "fsdp8")]
+    for less, more in zip(held[1:], held, strict=False):
+        assert less < 0.6 * more
 
 
 @pytest.mark.slow
