@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -230,3 +231,27 @@ def test_the_site_is_searched_from_the_disk(site: Path, browser: Any) -> None:
         hits = wait.until(lambda browser: browser.find_elements(*results))
         found = {hit.get_attribute("href").partition("#")[0] for hit in hits}
         assert found == {(site / "serving.html").as_uri()}
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("[link](other.md#there)", 0),
+        ("[link](nowhere.md)", 1),
+        ("[link](../nowhere.py)", 1),
+        ("[link](other.md#nowhere)", 1),
+        ("::: tj.nothing", 1),
+    ],
+)
+def test_a_broken_page_is_refused(text: str, status: int, tmp_path: Path) -> None:
+    need("mkdocs")
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for name in ("site_hooks.py", "plain_annotations.py", "site.css"):
+        shutil.copy(ROOT / "docs" / name, docs)
+    settings = text_of("mkdocs.yml").partition("\nnav:")[0]
+    (tmp_path / "mkdocs.yml").write_text(settings, encoding="utf-8")
+    (docs / "index.md").write_text(f"# Page\n\n{text}\n", encoding="utf-8")
+    (docs / "other.md").write_text("# Other\n\n## There\n", encoding="utf-8")
+    done = build_site(tmp_path, tmp_path / "site")
+    assert done.returncode == status, done.stderr

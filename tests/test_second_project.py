@@ -19,6 +19,8 @@ import pytest
 
 import transformer_jax as tj
 import transformer_jax.config  # all families
+from tests.devices import with_eight_devices
+from tests.oracles import apart
 from transformer_jax.settings.variants import FAMILIES
 
 PROJECT = Path(__file__).parent / "second_project"
@@ -104,6 +106,44 @@ def test_a_process_that_does_not_know_a_part_says_whose_it_is(run, installed, kn
     assert re.search(message, done.stderr.splitlines()[-1]), done.stderr
 
 
+@pytest.mark.parametrize("format", ["ctranslate2", "bergamot", "huggingface"])
+def test_exporters_refuse_its_mixer_by_name(run, format, tmp_path):
+    if format == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    with pytest.raises(tj.UserError, match=r"acme_(average|waves)"):
+        tj.export(run, format, tmp_path / "out")
+
+
+def test_its_parts_pass_the_suites(installed, tmp_path):
+    from acme_mt.parts import Average, Narrow, Numbers, Waves
+
+    from transformer_jax.testing.methods import check_num_best, check_num_hypotheses
+    from transformer_jax.testing.mixers import check_mixer
+    from transformer_jax.testing.positions import check_widths
+    from transformer_jax.testing.sources import check_order_is_the_same_every_time, read
+
+    check_mixer(Average(), causal=True)
+    check_widths(Waves())
+    check_num_best(Narrow())
+    check_num_hypotheses(Narrow())
+    text = {split: read(Numbers(), split, ("en", "xx")) for split in ("train", "test")}
+    assert text["train"][0] == ("seven nine one nine", "7 9 1 9")
+    assert check_order_is_the_same_every_time
+
+
+def test_an_object_of_a_class_without_a_name_is_used_as_it_is(installed):
+    from acme_mt.parts import Narrow
+
+    class Own(Narrow):
+        pass
+
+    from transformer_jax.config import override, validated
+
+    assert validated(tj.DecodeConfig(method=Own())).method == Own()
+    changed = override(tj.DecodeConfig(method=Own()), {"batch_size": 3})  # never seen before
+    assert (changed.method, changed.batch_size) == (Own(), 3)
+
+
 def test_its_loss_is_killed_and_continued_to_the_same_bits(installed, tmp_path):
     from acme_mt import loop
 
@@ -117,6 +157,42 @@ def test_its_loss_is_killed_and_continued_to_the_same_bits(installed, tmp_path):
     plain = tj.fit(loop.MODEL, tj.TrainConfig(steps=loop.STEPS, evaluate_every=9), loop.batches)
     assert not np.array_equal(*(jax.tree.leaves(each.params)[0] for each in (plain, whole)))
     assert repr(whole) == "TrainState(step=6, 4,848 parameters)"
+
+
+def test_its_rules_hold_and_its_gradient_is_a_finite_difference(run, installed):
+    from acme_mt import loop
+
+    translator = run.translator("latest")
+    size = run.tokenizers().target.vocab_size
+    texts = ["one two three four"]
+    (free,) = translator.n_best(texts, 2)[0][:1]
+    banned = free.tokens[0]
+    for best in translator.n_best(texts, 2, method=loop.never(banned, size))[0]:
+        assert banned not in best.tokens
+    wanted = next(piece for piece in range(10, size) if piece not in free.tokens)
+    for best in translator.n_best(texts, 2, method=loop.always(wanted, size))[0]:
+        assert wanted in best.tokens[:-1] or best.is_cut
+    own = run.translator("latest", method=loop.never(banned, size))
+    assert banned not in own.decode(texts, max_length_offset=5).translations[0][0].tokens
+    begun, *_ = own.decode(texts, target_prefix=[[banned]]).translations[0]
+    assert begun.tokens[0] == banned and banned not in begun.tokens[1:]
+    params = tj.init(loop.MODEL, jax.random.key(0))
+    gradient, (total, words) = loop.gradient_by_source(params, next(loop.batches(0)))
+    direction = jax.random.normal(jax.random.key(1), words.shape)
+    expected = (total(words + 1e-2 * direction) - total(words - 1e-2 * direction)) / 2e-2
+    np.testing.assert_allclose((gradient * direction).sum(), expected, rtol=2e-3)
+
+
+def test_two_mixers_learn_in_an_nnx_model_on_eight_devices(installed):
+    code = (
+        f"import sys, json; sys.path.insert(0, {str(installed)!r})\n"
+        "from acme_mt.language_model import train\n"
+        "losses, sharding = train(12)\n"
+        "print(json.dumps([losses, len(sharding.device_set)]))\n"
+    )
+    losses, devices = with_eight_devices("-c", code)
+    assert devices == 8
+    assert losses[-1] < 0.6 * losses[0]
 
 
 def test_its_code_is_strictly_typed(installed):
@@ -138,3 +214,34 @@ def test_its_code_is_strictly_typed(installed):
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_it_works_beside_the_wheel(tmp_path):
+    """Both built and installed by pip into a folder, without this checkout."""
+    apart("it builds wheels")
+    shutil.copytree(PROJECT, tmp_path / "second")
+    (tmp_path / "first").mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "transformer_jax", "configs"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / "first" / name)
+    target = ["--target", tmp_path / "site", tmp_path / "first", tmp_path / "second"]
+    options = ["--quiet", "--no-deps", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, *target], check=True)
+    code = (
+        "import transformer_jax as tj\n"
+        "from acme_mt import parts\n"
+        "parts.register()\n"
+        "run = tj.train(parts.config(), 'run')\n"
+        "run.translator('latest').translate(['one two'])\n"
+        "print(tj.__file__, run.config.model.decoder.mixers[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0].startswith(str(tmp_path)) and "Average(gain=2.0)" in done.stdout

@@ -14,6 +14,7 @@ from transformer_jax.config import override
 from transformer_jax.recipes import load_recipe
 from transformer_jax.runs.folder import open_run
 from transformer_jax.training.train import train
+from transformer_jax.translation import contrast
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +148,27 @@ def test_a_server_has_an_engine_for_each_direction(trained):
     assert len({ids[0] for ids in first}) == 3 and first[0][1:] == first[2][1:]
     (only,) = chosen_runs(parse([*command, "--target_language=fr"]))
     assert only[1] == {"target_language": "fr"}
+
+
+def test_contrast_is_in_the_direction_that_is_asked_for(trained, place, capsys):
+    lines = [(place / f"test.{code}").read_text().splitlines()[:13] for code in ("en", "de")]
+    rows = list(zip(lines[0], lines[1], lines[1][1:], strict=False))
+    (place / "items.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    command = ["contrast", f"--workdir={trained}", f"--input={place / 'items.tsv'}", "--json"]
+    flags = {"de": [], "en": ["--target_language=en"], "fr": ["--target_language=fr"]}
+    margins = {}
+    for code, given in flags.items():
+        translator = open_run(trained).translator(target_language=code)
+        found = contrast.scorer(translator)(*zip(*(row[:2] for row in rows), strict=True))
+        sources, *sides = zip(*rows, strict=True)
+        right, wrong = (translator.score_pairs(sources, side).log_probs for side in sides)
+        np.testing.assert_array_equal(found.log_probs, right)
+        assert main([*command, *given]) == 0
+        assert json.loads(capsys.readouterr().out)["right"] == sum(right > wrong)
+        margins[code] = right - wrong
+    assert not np.array_equal(margins["de"], margins["en"])
+    assert main([*command, "--target_language=es"]) == 2
+    assert "target_language=es: the model has no tag for it" in capsys.readouterr().err
 
 
 def test_score_is_in_the_direction_that_is_asked_for(trained, monkeypatch, capfdbinary):

@@ -1,5 +1,6 @@
 """A trained run is fine-tuned on other text, by the commands of docs/usage.md."""
 
+import json
 import shutil
 
 import jax
@@ -9,7 +10,7 @@ import pytest
 from tests.pages import commands
 from transformer_jax.commands.main import main, parse
 from transformer_jax.commands.recipe_flags import recipe_of
-from transformer_jax.config import Config, differences
+from transformer_jax.config import Config, TrainConfig, differences
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.models.lora import Lora, NoAdapter
@@ -138,6 +139,18 @@ def test_flags_change_the_model_that_was_taken(here, capsys):
     assert f" parameters ({3 * 2 * (16 + 16)} trained) on 1 " in messages  # three queries, rank 2
 
 
+def test_a_run_with_adapters_can_be_tuned_again(here):
+    adapter = "--config.model.adapter=lora(rank=8)"
+    assert tune("first", adapter, steps=1) == 0
+    second = ("--config.train.init_from=first", "--config.train.frozen=*/kernel,*/table")
+    assert tune("second", *second, steps=1) == 0
+    assert open_run("second").config.model.adapter == NoAdapter()
+    first, second = (by_path(open_run(name).params()) for name in ("first", "second"))
+    for path in first:
+        if path.endswith(("/kernel", "/table")):
+            np.testing.assert_array_equal(first[path], second[path])
+
+
 def test_int8_is_measured_once_and_trained(here, capsys):
     """A stopped run goes on with the factors it has; a run that begins with it has its own."""
     int8 = "--config.model.quantize=int8"
@@ -175,30 +188,40 @@ def test_without_a_text_it_goes_on_with_that_of_the_run(here):
     ("flags", "message"),
     [
         (
-            ["train.init_from=runs/none"],
-            "train.init_from={here}/runs/none: no run here",
+            ["--config.train.init_from=runs/none"],
+            "train.init_from={here}/runs/none: no run here (config.json is missing); name a folder "
+            "that was trained or imported",
         ),
         (
-            ["tokenizer.source_model=none", "tokenizer.vocab_size=320"],
-            "train.init_from={here}/runs/mine: the source tokenizer of this run is not the one of",
+            ["--config.tokenizer.source_model=none", "--config.tokenizer.vocab_size=320"],
+            "train.init_from={here}/runs/mine: the source tokenizer of this run is not the one of "
+            "that run: leave the keys of the tokenizer as they are there",
         ),
         (
-            ["model.d_ff=48"],
+            ["--config.model.d_ff=48"],
             "train.init_from={here}/runs/mine: the shape of decoder/blocks_0/feed_forward/down/"
-            "kernel is (32, 16) there and (48, 16) here: leave these keys as they are there",
+            "kernel is (32, 16) there and (48, 16) here: leave these keys as they are there "
+            "(model.d_ff: 32 -> 48)",
         ),
-        (["train.frozen=encodr/*"], "train.frozen: 'encodr/*' matches no parameter; the nearest"),
         (
-            ["model.adapter=lora(targets='*/qeury/*')"],
+            ["--config.train.frozen=encodr/*"],
+            "train.frozen: 'encodr/*' matches no parameter; the nearest are ",
+        ),
+        (
+            ["--config.model.adapter=lora(targets='*/qeury/*')"],
             "model.adapter.targets: '*/qeury/*' matches no parameter; the nearest are ",
         ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(here, capsys, flags, message):
     if "source_model" in flags[0]:  # a tokenizer is trained
-        sizes = ("model.source_vocab_size=none", "model.target_vocab_size=none")
-        flags = [*flags, "tokenizer.target_model=none", *sizes]
-    assert tune("refused", *(f"--config.{flag}" for flag in flags), steps=1) == 2
+        flags = [
+            *flags,
+            "--config.tokenizer.target_model=none",
+            "--config.model.source_vocab_size=none",
+            "--config.model.target_vocab_size=none",
+        ]
+    assert tune("refused", *flags, steps=1) == 2
     (line,) = [e for e in capsys.readouterr().err.splitlines() if e.startswith("error: ")]
     assert line.startswith("error: " + message.format(here=here))
     assert not (here / "refused").exists()
@@ -218,3 +241,14 @@ def test_another_checkpoint_is_begun_with_by_way_of_a_folder(here, capsys):
 def test_the_recipe_alone_asks_for_a_run(here, capsys):
     assert main(["train", "--config=finetune", "--workdir=refused"]) == 2
     assert "error: train.init_from=" in capsys.readouterr().err
+
+
+def test_the_function_behind_the_flag(here):
+    """It takes a config and gives a config, without command line."""
+    recipe = Config(train=TrainConfig(steps=7, init_from=None))
+    config = starting_from(recipe, "runs/mine")
+    assert config.train.steps == 7
+    assert config.model == open_run("runs/mine").config.model
+    assert (
+        json.loads((here / "runs" / "mine" / "config.json").read_text())["model"]["d_model"] == 16
+    )

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from sentencepiece import SentencePieceProcessor
 
-from tests.formats.published import write_opus_mt
+from tests.formats.published import CASES, write_opus_mt
 from tests.malformed.harness import command, contents
 from tests.oracles import need
-from tests.pages import commands
+from tests.pages import ROOT, commands
 from transformer_jax.commands.main import main
 from transformer_jax.data.sources.files import Files
 from transformer_jax.formats import run_folder
@@ -112,6 +112,31 @@ def test_the_session_of_the_readme(folder, tmp_path, monkeypatch):
     pieces = SentencePieceProcessor(model_file="exported/source.model")
     (result,) = model.translate_batch([pieces.encode("the dog", out_type=str)])
     assert result.hypotheses
+
+
+@pytest.mark.parametrize("name", ["marian, two vocabularies", "nllb"])
+def test_an_imported_model_is_trained_further(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    case = CASES[name]
+    case.build(tmp_path)
+    run = tmp_path / "run"
+    source, target = case.languages
+    import_model(tmp_path, run, source_language=source, target_language=target)
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("the dog sees a cat\nan old man\n" * 20)
+    command = [
+        "train",
+        f"--config={ROOT / 'configs' / 'finetune.py'}",
+        f"--workdir={tmp_path / 'tuned'}",
+        f"--config.train.init_from={run}",
+        f"--config.data.source.train_source={tmp_path / 'train.en'}",
+        f"--config.data.source.train_target={tmp_path / 'train.de'}",
+        *FEW_STEPS,
+    ]
+    assert main(command) == 0
+    before, after = (open_run(path).translator() for path in (run, tmp_path / "tuned"))
+    pair = ["the dog sees a cat"], ["the dog sees a cat"]
+    assert after.score(*pair)[0] > before.score(*pair)[0] + 1
 
 
 def test_a_run_is_not_overwritten(folder, tmp_path):

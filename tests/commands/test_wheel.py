@@ -44,10 +44,22 @@ def test_the_recipes_are_in_the_wheel(site, tmp_path):
     assert not list(site.glob("configs"))
 
 
-def test_files_that_are_no_code_are_in_the_wheel(site):
-    for path in (ROOT / "transformer_jax").rglob("*"):
-        if path.is_file() and path.suffix not in (".py", ".pyc"):
-            assert (site / path.relative_to(ROOT)).is_file(), path
+def test_the_pages_are_in_the_wheel(site):
+    from transformer_jax.commands.serve.page import FILES
+
+    for name, _ in FILES.values():
+        assert (site / "transformer_jax" / "commands" / "serve" / "static" / name).is_file()
+    for name in ("index.html", "page.js", "worker.js"):
+        assert (site / "transformer_jax" / "formats" / "marian" / "page" / name).is_file()
+
+
+def test_the_texts_of_the_formats_are_in_the_wheel(site):
+    for name in ("uses.yaml", "marian/engine.yml"):
+        assert (site / "transformer_jax" / "formats" / name).is_file()
+
+
+def test_the_words_of_the_embedded_corpus_are_in_the_wheel(site):
+    assert (site / "transformer_jax/data/sources/grammar/lexicon.json").is_file()
 
 
 def test_a_recipe_loads_by_name_in_an_empty_folder(site, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 
 from tests.metrics.folders import metricx_folder
 from tests.oracles import need
+from transformer_jax.config import Config, override
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.filters.duplicates import Duplicates, NearDuplicates
@@ -20,14 +21,15 @@ from transformer_jax.data.filters.language import Language
 from transformer_jax.data.filters.lengths import LengthRatio
 from transformer_jax.data.filters.quality import Quality
 from transformer_jax.data.filters.registry import FILTERS
-from transformer_jax.data.filters.review import pairs_used
+from transformer_jax.data.filters.review import Review, pairs_used
 from transformer_jax.data.filters.script import Script
 from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.splits import fingerprint, read_pairs, resolve
 from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.settings.variants import kind_of
+from transformer_jax.errors import UserError
+from transformer_jax.settings.variants import kind_of, to_text
 
 EN_DE = ("en", "de")
 GOOD: list[Pair] = [
@@ -83,6 +85,11 @@ def test_parts_change_nothing(each: Filter) -> None:
     pairs = [*GOOD, *(pair for pairs in BAD.values() for pair in pairs), *GOOD]
     whole = judged(each, pairs)
     assert all(judged(each, pairs, part=part) == whole for part in (1, 3))
+
+
+def test_it_is_chosen_by_its_name(each: Filter) -> None:
+    config = override(Config(), {"data.filters": f"{to_text(each, FILTERS)},identical"})
+    assert config.data.filters == (each, Identical())
 
 
 def random_pairs(seed: int, count: int) -> list[Pair]:
@@ -241,3 +248,17 @@ def test_each_corpus_is_judged_by_itself(data: DataConfig, logged: Any) -> None:
         "1:en-de: 14 pairs, 12 of them used",
         "2:de-en: 14 pairs, 12 of them used",
     ]
+
+
+def test_wrong_options_are_named() -> None:
+    for wrong, words in (
+        ("duplicate", r"'duplicate' is unknown \(did you mean duplicates\?\)"),
+        ("length_ratio(most=1)", r"length_ratio\(most=1\): must be greater than 1"),
+    ):
+        with pytest.raises(UserError, match=words):
+            override(Config(), {"data.filters": wrong})
+
+
+def test_an_empty_text_has_nothing_to_judge() -> None:
+    review = Review((Duplicates(),), EN_DE)
+    assert len(review.kept("1:en-de")[0]) == 0

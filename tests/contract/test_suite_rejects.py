@@ -4,15 +4,18 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import transformer_jax as tj
 from tests.contract.small_options import small_mixer
+from transformer_jax.mixers.base import CrossMixer, Mixer
 from transformer_jax.mixers.full_attention import (
+    Full,
     FullAttention,
+    FullCross,
     FullCrossAttention,
     KeyValueCache,
     Memory,
 )
 from transformer_jax.mixers.kernel_attention import KernelAttention
+from transformer_jax.mixers.linear import Linear
 from transformer_jax.testing import mixers as suite
 
 
@@ -24,14 +27,14 @@ class Leaks(FullAttention):
         return y + 1e-3 * jnp.roll(x, -1, axis=1)
 
 
-class IgnoresPadding(tj.Mixer):
+class IgnoresPadding(Mixer):
     """A mean over all tokens, padding included."""
 
     def __call__(self, x, mask):
         return x + x.mean(axis=1, keepdims=True)
 
 
-class ReversesByThePaddedLength(tj.Mixer):
+class ReversesByThePaddedLength(Mixer):
     """Zeroes padding, but counts positions from the end of the batch's longest row."""
 
     def __call__(self, x, mask):
@@ -87,8 +90,8 @@ class ReadsAcrossQueries(FullCrossAttention):
         return super().read(x + x.mean(1, keepdims=True), projected)
 
 
-def build(cls: type[tj.Mixer], config=None):
-    mixer = cls(config or tj.Full(), suite.context(causal=True), suite.position(causal=True))
+def build(cls: type[Mixer], config=None):
+    mixer = cls(config or Full(), suite.context(causal=True), suite.position(causal=True))
     return mixer, suite.initialised(mixer)
 
 
@@ -112,12 +115,12 @@ def test_rejected(cls, check):
 
 def test_small_options_show_what_the_defaults_hide():
     cls = ForgetsEarlierChunks
-    suite.check_step_equals_parallel(*build(cls, tj.Linear()))
+    suite.check_step_equals_parallel(*build(cls, Linear()))
     with pytest.raises(AssertionError, match="Not equal"):
         suite.check_step_equals_parallel(*build(cls, small_mixer("linear", causal=True)))
 
 
 @pytest.mark.parametrize("cls", [ReadsPaddedMemory, ReadsAcrossQueries])
-def test_cross_rejected(cls: type[tj.CrossMixer]):
+def test_cross_rejected(cls: type[CrossMixer]):
     with pytest.raises(AssertionError):
-        suite.check_cross(cls(tj.FullCross(), suite.context(causal=False)))
+        suite.check_cross(cls(FullCross(), suite.context(causal=False)))

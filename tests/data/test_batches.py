@@ -1,3 +1,5 @@
+import gzip
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -16,7 +18,7 @@ from transformer_jax.data.ids import ids_of_pairs
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.data.tokenizer_training import train_tokenizer
+from transformer_jax.data.tokenizer_training import train_tokenizer, train_tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS_ID
 
@@ -223,6 +225,20 @@ def once(pairs):
     return Visits(np.array([pairs.shape[1]]), np.ones(1))
 
 
+def test_boxes_beat_one_box_and_hold_everything():
+    pairs = np.stack(lengths(3000))
+    histogram = length_histogram(pairs, once(pairs))
+    cost = []
+    for number in (1, 2, 4, 8):
+        boxes = choose_boxes(histogram, number)
+        assert len(boxes) <= number and boxes[-1] == tuple(pairs.max(axis=1))
+        box = np.asarray(boxes)[assign_boxes(np.asarray(boxes), pairs)]
+        assert (pairs <= box.T).all()
+        cost.append(box.sum())
+    assert cost == sorted(cost, reverse=True)
+    assert cost[-1] < 0.6 * cost[0]
+
+
 def test_two_boxes_are_the_best_two():
     pairs = np.stack(lengths(300))
 
@@ -256,9 +272,12 @@ def test_mistakes_are_one_line():
         BatchPlan(*lengths(), CONFIG).rows(-1)
 
 
-def test_a_large_text_is_padded_by_little_more_than_a_tenth():
-    plan = BatchPlan(*lengths(100_000), BatchConfig(tokens=16384))
+def test_plans_scale():
+    source, target = lengths(1_000_000)
+    began = time.perf_counter()
+    plan = BatchPlan(source, target, BatchConfig(tokens=16384))
     plan.rows(10**9)  # a far position costs one epoch's shuffle, not a walk
+    assert time.perf_counter() - began < 10  # about 1 s; cores here may be slow
     assert plan.padding_fraction() < 0.11
 
 
@@ -306,3 +325,26 @@ def test_sampler_needs_text(sampled):
         make_batch(corpus, plan, 0, sampler=SubwordSampler(tokenizers, 0.1))
     with pytest.raises(ValueError, match="alpha"):
         SubwordSampler(tokenizers, 0.0)
+
+
+@pytest.mark.parametrize("tokens", [2048, 4096])
+def test_multi30k_has_at_most_a_tenth_padding(multi30k_corpus, tokens):
+    corpus = multi30k_corpus
+    plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=tokens))
+    assert plan.num_skipped == 0
+    assert plan.padding_fraction() <= 0.10
+    assert len(plan.shapes) <= 16
+
+
+@pytest.fixture(scope="module")
+def multi30k_corpus(shared_data):
+    folder = shared_data / "multi30k"
+    sides = [
+        gzip.decompress((folder / f"train.{language}.gz").read_bytes())
+        .decode("utf-8")
+        .removesuffix("\n")
+        .split("\n")
+        for language in ("en", "de")
+    ]
+    pairs = list(zip(*sides, strict=True))
+    return ids_of_pairs(pairs, train_tokenizers(TokenizerConfig(), pairs))

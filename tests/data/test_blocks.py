@@ -13,13 +13,14 @@ from hypothesis import given, settings, strategies as st
 from tests.data import listed
 from tests.data.listed import text_of
 from tests.data.test_tokenizer import sentences
-from transformer_jax.config import Config, override
+from transformer_jax.config import Config, from_json, override, to_json
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.blocks import Blocks, cut
 from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.duplicates import Duplicates
 from transformer_jax.data.filters.lengths import LengthRatio
 from transformer_jax.data.ids import ids_of_text
+from transformer_jax.data.language_tags import tags_of
 from transformer_jax.data.mapped_tokenizer import Tags
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
@@ -344,6 +345,22 @@ def test_the_separator_is_a_piece_of_both_vocabularies(documents, tmp_path) -> N
     assert (extended.source.separator, extended.target.separator) == (340, 340)
     with pytest.raises(ValueError, match="has no piece <sep>"):
         ids_of_text(text_of([stream([pairs])], tmp_path, blocks=MIXTURE), plain)
+
+
+def test_blocks_have_a_flag_and_are_stored() -> None:
+    flag = "blocks(tokens=512),blocks(sentences=[1,2,5,10])"
+    config = override(Config(), {"data.blocks": flag})
+    assert config.data.blocks == (Blocks(tokens=512), Blocks(sentences=(1, 2, 5, 10)))
+    assert from_json(to_json(config), "x") == config
+    assert override(config, {"data.blocks": "none"}).data.blocks == ()
+    assert tags_of(config.data) == Tags(separator=True)
+    for wrong, words in (
+        ("blocks(tokens=0)", r"blocks\(tokens=0\): must be greater than 0"),
+        ("blocks(sentences=[0])", "must be greater than 0"),
+        ("block", "use blocks"),
+    ):
+        with pytest.raises(UserError, match=words):
+            override(Config(), {"data.blocks": wrong})
 
 
 @pytest.mark.parametrize(

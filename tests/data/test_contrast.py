@@ -37,26 +37,44 @@ def test_a_json_line_may_have_several_wrong_targets(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
-        ("a.tsv", "a\tb", ":2: expected source TAB right TAB wrong, .* got 2"),
+        (
+            "a.tsv",
+            "a\tb",
+            ":2: expected source TAB right TAB wrong, and perhaps TAB category, got 2",
+        ),
         ("a.tsv", "a\tb\tc\td\te", ":2: expected .* got 5 columns"),
         ("a.tsv", "a\tb\tb", ":2: a wrong target is the right one"),
         ("a.tsv", "\tb\tc", ":2: an empty source"),
         ("a.tsv", "a\tb\t ", ":2: an empty target"),
         ("a.jsonl", "{", ":2: not JSON"),
         ("a.jsonl", "[1]", r":2: expected a JSON object, got \[1\]"),
-        ("a.jsonl", '{"source": "a", "right": "b"}', r':2: no key "wrong" \(keys there: source, r'),
-        ("a.jsonl", {"wrong": []}, ":2: a wrong target is missing"),
-        ("a.jsonl", {"wrong": [1]}, ':2: "wrong" must be a text or'),
-        ("a.jsonl", {"source": 1}, ':2: "source" is a int, which it'),
-        ("a.jsonl", {"source": "a \ud800"}, r":2: the source holds \\ud800, half of a character"),
-        ("a.jsonl", {"wrong": ["c", "\udfff"]}, r":2: the target holds \\udfff, half of a charac"),
-        ("a.jsonl", {"category": "\ud83d"}, r":2: the category holds \\ud83d, half of a charac"),
+        (
+            "a.jsonl",
+            '{"source": "a", "right": "b"}',
+            r':2: no key "wrong" \(keys there: source, right',
+        ),
+        ("a.jsonl", '{"source": "a", "right": "b", "wrong": []}', ":2: a wrong target is missing"),
+        ("a.jsonl", '{"source": "a", "right": "b", "wrong": [1]}', ':2: "wrong" must be a text or'),
+        ("a.jsonl", '{"source": 1, "right": "b", "wrong": "c"}', ':2: "source" is a int, which it'),
+        (
+            "a.jsonl",
+            r'{"source": "a \ud800", "right": "b", "wrong": "c"}',
+            r":2: the source holds \\ud800, half of a character",
+        ),
+        (
+            "a.jsonl",
+            r'{"source": "a", "right": "b", "wrong": ["c", "\udfff"]}',
+            r":2: the target holds \\udfff, half of a character",
+        ),
+        (
+            "a.jsonl",
+            r'{"source": "a", "right": "b", "wrong": "c", "category": "\ud83d"}',
+            r":2: the category holds \\ud83d, half of a character",
+        ),
     ],
 )
 def test_a_bad_line_is_named(name, line, message, tmp_path) -> None:
-    record = {"source": "a", "right": "b", "wrong": "c"}
-    good = "a\tb\tc" if name.endswith(".tsv") else json.dumps(record)
-    line = json.dumps(record | line) if isinstance(line, dict) else line
+    good = "a\tb\tc" if name.endswith(".tsv") else '{"source": "a", "right": "b", "wrong": "c"}'
     (tmp_path / name).write_text(f"{good}\n{line}\n")
     with pytest.raises(UserError, match=re.escape(str(tmp_path / name)) + message) as error:
         list(read_items(tmp_path / name))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.data.test_tokenizer import sentences
 from transformer_jax.config import Config, from_json, override, to_json
-from transformer_jax.data.batches import BatchPlan
+from transformer_jax.data.batches import BatchPlan, make_batch
 from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.review import pairs_used
 from transformer_jax.data.ids import ids_of_text
@@ -22,6 +22,8 @@ from transformer_jax.data.mapped_tokenizer import (
     mapped_tokenizer,
 )
 from transformer_jax.data.noise.case import UpperCase
+from transformer_jax.data.pipeline import batches
+from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sources.base import Pair, Split
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
@@ -94,6 +96,13 @@ def test_all_pairs_of_a_corpus_are_seen_equally_often(plan: BatchPlan) -> None:
     half = BatchPlan(*lengths(2000), PLAN, corpora=[(2000, 0.5)])
     twice = Counter(rows_of(half, 0) + rows_of(half, 1))
     assert max(twice.values()) <= 2 and len(twice) >= 2000 - len(half.shapes)
+
+
+def test_any_position_is_reached_directly(plan: BatchPlan) -> None:
+    again = BatchPlan(*lengths(sum(SIZES)), PLAN, corpora=list(zip(SIZES, RATES, strict=True)))
+    assert rows_of(again, 9) == rows_of(plan, 9)  # without visiting 0 to 8
+    assert rows_of(again, 0) != rows_of(again, 1)
+    assert again.fingerprint == plan.fingerprint
 
 
 def test_one_corpus_is_the_special_case() -> None:
@@ -181,6 +190,12 @@ def test_examples_are_those_of_all_sources() -> None:
     assert DataConfig(source=files).examples("en") == DataConfig().examples("en") == []
     corpora = Corpus(files), Corpus(grammar, languages=("en", "de"))
     assert DataConfig(corpora=corpora).examples("de") == grammar.examples("de")
+
+
+def test_the_text_of_a_validation_set_is_in_no_corpus(three: DataConfig) -> None:
+    again = replace(three, corpora=(*three.corpora, replace(three.corpora[0], tag="<x>")))
+    held_out = set(read_pairs(three, "validation"))
+    assert not held_out & set(pairs_used(again))
 
 
 @pytest.fixture
@@ -318,6 +333,30 @@ def test_sources_begin_with_the_tags_of_their_corpus(three: DataConfig, tmp_path
     loaded = load_tokenizers(tmp_path / "tokenizer")
     assert loaded.source.encode("tür") == tokenizers.source.encode("tür")
     assert find_tag(loaded.source, "fr") == place("<2fr>") and find_tag(loaded.source, "es") is None
+
+
+def test_samples_keep_their_tags(three: DataConfig) -> None:
+    data = resolve(three)
+    tokenizers = tokenizers_of_text(TOKENIZER, data)
+    sampler = SubwordSampler(tokenizers, 0.1)
+    ids = ids_of_text(data, tokenizers, sampler)
+    rates = visit_rates(data, ids.sizes)
+    plan = BatchPlan(
+        ids.source.lengths,
+        ids.target.lengths,
+        BatchConfig(tokens=1024),
+        corpora=list(zip(ids.sizes, rates, strict=True)),
+    )
+    stream = batches(ids, plan, 4, sampler=sampler)
+    seen = False
+    for position in range(4, 8):
+        batch, stored = next(stream), make_batch(ids, plan, position)
+        again = make_batch(ids, plan, position, sampler=sampler)
+        assert all(np.array_equal(batch[key], again[key]) for key in batch)
+        np.testing.assert_array_equal(batch["source"][:, 0], stored["source"][:, 0])
+        seen |= not np.array_equal(batch["source"], stored["source"])
+    assert seen
+    stream.close()
 
 
 def test_the_cache_of_ids_knows_tags_and_directions(three: DataConfig) -> None:

@@ -3,7 +3,9 @@
 import hashlib
 import itertools
 import json
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,8 +28,8 @@ from transformer_jax.data.sources.grammar.clauses import (
     state,
 )
 from transformer_jax.data.sources.grammar.lexicon import CASES, WORDS, Draft, Noun, number_words
-from transformer_jax.data.sources.grammar.patterns import SHORT_PATTERNS
-from transformer_jax.data.sources.grammar.shortest import SHORTEST_PATTERNS
+from transformer_jax.data.sources.grammar.patterns import SHORT_PATTERNS, Pattern
+from transformer_jax.data.sources.grammar.shortest import NEVER_ALONE, SHORTEST_PATTERNS
 
 TABLE = Noun("table", "tables", "Tisch", "m", "Tische")
 LAMP = Noun("lamp", "lamps", "Lampe", "f", "Lampen")
@@ -82,6 +84,98 @@ def test_held_out_sentences_and_other_splits_are_not_in_the_training_text() -> N
         assert not others & {pair[side] for pair in text}
 
 
+def _any(words: Iterable[str]) -> str:
+    return f"(?:{'|'.join(words)})"
+
+
+_NOUNS = [noun for group, nouns in WORDS.nouns.items() if group != "name" for noun in nouns]
+_NAMES = _any(noun.english for noun in WORDS.nouns["name"])
+_ADJECTIVES = _any(WORDS.adjectives)
+_SINGULAR = rf"(?:the|an?|my|our) (?:{_ADJECTIVES} )?{_any(n.english for n in _NOUNS)}"
+_PLURAL = rf"(?:the )?(?:{_ADJECTIVES} )?{_any(n.english_plural for n in _NOUNS)}"
+#: By person, as in `Verb.german`.
+_SUBJECTS = ("I", rf"(?:he|she|{_NAMES}|{_SINGULAR})", rf"(?:we|{_PLURAL})")
+_TIMES = _any(time for time, _ in WORDS.times["present"])
+
+
+@pytest.fixture(scope="module")
+def shortest() -> list[str]:
+    """The English sentences of up to 5 words of the training text."""
+    return [each for each, _ in grammar.split_pairs("train") if len(each.split()) <= 5]
+
+
+def test_every_verb_is_there_in_each_person_alone_and_with_an_object(shortest: list[str]) -> None:
+    seen: Counter[tuple[str, int, bool]] = Counter()
+    verbs = {name: verb for group in WORDS.verbs.values() for name, verb in group.items()}
+    by_form = {
+        (form, person): (name, " ".join(filter(None, (form, verb.particle))))
+        for name, verb in verbs.items()
+        for person in range(3)
+        for form in {verb.english[person == 1], verb.english[0]}
+    }
+    for person, subject in enumerate(_SUBJECTS):
+        say = re.compile(
+            rf"(?:(Do|Does) )?{subject} (?:do(?:es)? not )?(\w+.*?)(?: {_TIMES})?[.?]", re.I
+        )
+        for sentence in shortest:
+            if match := say.fullmatch(sentence):
+                name, alone = by_form.get((match[2].split()[0], person), ("", ""))
+                seen[name, person, match[2] == alone] += 1
+    with_object = {name for group in ("thing", "person", "giving") for name in WORDS.verbs[group]}
+    for person in range(3):
+        for name in verbs.keys() - set(NEVER_ALONE):
+            assert seen[name, person, True] >= 3, (name, person)
+        for name in with_object | {"ask", "promise"}:
+            assert seen[name, person, False] >= 5, (name, person)
+    assert min(seen["cost", 1, False], seen["cost", 2, False]) >= 5
+
+
+def test_every_adjective_says_how_something_is(shortest: list[str]) -> None:
+    state = re.compile(rf".*\b(?:am|is|are|was|were) (?:not )?({_ADJECTIVES})\.")
+    found = Counter(match[1] for match in map(state.fullmatch, shortest) if match)
+    assert found.keys() == WORDS.adjectives.keys() and min(found.values()) >= 20
+
+
+def test_every_noun_is_there_with_each_article(shortest: list[str]) -> None:
+    found: Counter[tuple[str, ...]] = Counter()
+    for sentence in shortest:
+        words = re.findall(r"\w+", sentence.lower())
+        found.update(zip(["", *words], words, strict=False))
+    others = {"the", "a", "an", *WORDS.adjectives}
+    for noun in _NOUNS:
+        for article, form in (
+            ("the", noun.english),
+            ("a", noun.english),
+            ("the", noun.english_plural),
+        ):
+            number = found[article, form] + found["an", form]
+            assert number >= 5, (article, form)
+        bare = (
+            n
+            for (before, each), n in found.items()
+            if each == noun.english_plural and before not in others
+        )
+        assert sum(bare) >= 5, noun
+
+
+@pytest.mark.parametrize(
+    ("english", "german", "patterns"),
+    [
+        ("The dog sleeps.", "Der Hund schläft.", SHORT_PATTERNS),
+        ("A dog runs.", "Ein Hund läuft.", SHORT_PATTERNS),
+        ("The window is broken.", "Das Fenster ist kaputt.", SHORTEST_PATTERNS),
+        ("The king is rich.", "Der König ist reich.", SHORTEST_PATTERNS),
+        ("The dog is black.", "Der Hund ist schwarz.", SHORTEST_PATTERNS),
+        ("I sleep.", "Ich schlafe.", SHORTEST_PATTERNS),
+    ],
+)
+def test_the_shortest_sentences_can_be_drawn(
+    english: str, german: str, patterns: Sequence[Pattern]
+) -> None:
+    drawn = itertools.islice(grammar.sentences(2, patterns), 100_000)
+    assert (english, german) in drawn
+
+
 def test_a_change_of_text_needs_a_new_version(splits: dict[str, list[tuple[str, str]]]) -> None:
     # The same digest in every Python. If a sentence changed on purpose, raise grammar.VERSION:
     # It identifies the id caches of the old text.
@@ -94,6 +188,30 @@ def test_a_change_of_text_needs_a_new_version(splits: dict[str, list[tuple[str, 
         "896c6f7b7fbf463b",
         "308311e68206f7b9",
     )
+
+
+@pytest.mark.parametrize(
+    ("phrase", "english", "german"),
+    [
+        (NounPhrase(BOOK, NOTHING, several=True), "books", ("Bücher", "Bücher", "Büchern")),
+        (
+            NounPhrase(BOOK, NOTHING, "old", several=True),
+            "old books",
+            ("alte Bücher", "alte Bücher", "alten Büchern"),
+        ),
+        (
+            NounPhrase(BOOK, THE, "old", several=True),
+            "the old books",
+            ("die alten Bücher", "die alten Bücher", "den alten Büchern"),
+        ),
+    ],
+)
+def test_plurals_without_a_number(
+    phrase: NounPhrase, english: str, german: tuple[str, str, str]
+) -> None:
+    assert phrase.english("nominative") == english
+    assert tuple(phrase.german(case) for case in CASES) == german
+    assert state(phrase, "red").words()[0] == f"{english} are red"
 
 
 def test_seeds_differ_and_repeat() -> None:
@@ -124,6 +242,43 @@ def test_natural_casing_punctuation_and_length(splits: dict[str, list[tuple[str,
             lengths.append(len(sentence.split()))
     assert 7 <= sum(lengths) / len(lengths) <= 10
     assert max(lengths) <= 18
+
+
+def test_the_phenomena_are_there(splits: dict[str, list[tuple[str, str]]]) -> None:
+    german = [pair[1] for pair in splits["train"]]
+    for piece, least in {
+        ", weil ": 500,
+        ", dass ": 500,
+        ", ob ": 200,
+        "Wenn ": 500,
+        "zu": 1000,
+        " auf.": 100,  # separated prefixes at the end
+        " weg.": 50,
+        "aufzumachen": 5,
+        "und": 1000,
+        " ihn ": 200,
+        "einundzwanzig": 5,
+        ", den ": 100,
+        " dem ": 500,
+    }.items():
+        count = sum(piece in sentence for sentence in german)
+        assert count >= least, (piece, count)
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (2, ("two", "zwei")),
+        (16, ("sixteen", "sechzehn")),
+        (17, ("seventeen", "siebzehn")),
+        (21, ("twenty-one", "einundzwanzig")),
+        (30, ("thirty", "dreißig")),
+        (76, ("seventy-six", "sechsundsiebzig")),
+        (99, ("ninety-nine", "neunundneunzig")),
+    ],
+)
+def test_number_words(number: int, expected: tuple[str, str]) -> None:
+    assert number_words(number) == expected
 
 
 @pytest.mark.parametrize(
@@ -178,3 +333,17 @@ def test_word_order_of_a_separable_verb() -> None:
     want = Clause(HE, WORDS.verbs["thing"]["pick up"], "want", NounPhrase(LAMP))
     assert want.words("question")[0] == "does he want to pick up the lamp"
     assert want.words("final")[1] == "er die Lampe abholen will"
+
+
+def test_negation_dative_and_sein() -> None:
+    negated = Clause(WE, WORDS.verbs["thing"]["find"], "past", NounPhrase(TABLE), negated=True)
+    expected = ("we did not find the table", "wir haben den Tisch nicht gefunden")
+    assert negated.words() == expected
+    cannot = Clause(SHE, WORDS.verbs["thing"]["find"], "can", NounPhrase(TABLE), negated=True)
+    assert cannot.words()[0] == "she cannot find the table"
+    follow = Clause(SHE, WORDS.verbs["person"]["follow"], "past", NounPhrase(BOY))
+    assert follow.words()[1] == "sie ist dem Jungen gefolgt"
+    give = Clause(
+        HE, WORDS.verbs["giving"]["give"], "present", NounPhrase(BOOK, A), NounPhrase(BOY)
+    )
+    assert give.words() == ("he gives the boy a book", "er gibt dem Jungen ein Buch")

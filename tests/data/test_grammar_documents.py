@@ -12,6 +12,8 @@ import pytest
 
 from transformer_jax.data.contrast import Item
 from transformer_jax.data.sources.base import BOUNDARY, SPLITS, Pair, Split
+from transformer_jax.data.sources.grammar.patterns import PATTERNS, SHORT_PATTERNS
+from transformer_jax.data.sources.grammar.sentences import sentences
 from transformer_jax.data.sources.grammar_documents import GrammarDocuments
 from transformer_jax.data.sources.grammar_documents.contrast import contrast_items, num_words
 from transformer_jax.data.sources.grammar_documents.documents import Line
@@ -20,6 +22,7 @@ from transformer_jax.data.sources.grammar_documents.kinds import (
     KINDS,
     MEANINGS,
     SYNONYMS,
+    TOPICS,
 )
 from transformer_jax.errors import UserError
 
@@ -81,13 +84,8 @@ def marked_word(line: Line) -> tuple[str, set[str]]:
 
 def test_the_documents_stay_whatever_the_grammar_has_besides() -> None:
     source = GrammarDocuments(documents=100, held_out=20, most=60)
-    texts = [list(source.pairs(split, EN_DE)) for split in SPLITS]
-    cases = itertools.product(KIND_NAMES, (1, 5, 200), (0, 1))
-    items = [item for kind, n, seed in cases for item in contrast_items(kind, n, 5, seed=seed)]
-    texts.append([(item.category, item.source, *item.targets) for item in items])
-    written = [json.dumps(each, ensure_ascii=False) for each in (texts[:3], texts[3])]
-    digests = [hashlib.sha256(each.encode()).hexdigest()[:16] for each in written]
-    assert digests == ["0c55b4af6abb720d", "0906ab54ab322840"]
+    text = json.dumps([list(source.pairs(split, EN_DE)) for split in SPLITS], ensure_ascii=False)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "0c55b4af6abb720d"
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -137,6 +135,26 @@ def test_the_marked_sentence_alone_leaves_the_stated_chance(kind: str, split: Sp
     assert checked >= 8
 
 
+@pytest.mark.parametrize(("kind", "facts"), [("recall", 4), ("recall", 16), ("recall", 64)])
+def test_knowing_the_meanings_but_not_whose_leaves_the_same_chance(kind: str, facts: int) -> None:
+    for item in contrast_items(kind, 400, 20, facts=facts):
+        *before, _ = item.source.split(" <sep> ")
+        answers = {
+            MEANING_OF_PLURAL[m[1]]
+            for s in before
+            if (m := re.fullmatch(r"The \w+ are (\w+)\.", s)) and m[1] in MEANING_OF_PLURAL
+        }
+        counts = Counter(
+            german.rstrip(".").split()[-1]
+            for german in item.right.split(" <sep> ")[:-1]
+            if re.fullmatch(r"Die \w+s sind \w+\.", german)
+            and german.rstrip(".").split()[-1] in answers
+        )
+        candidates = {text.split(" <sep> ")[-1].split()[1] for text in item.targets}
+        assert len(candidates) == 4
+        assert len({counts[word] for word in candidates}) == 1
+
+
 @pytest.mark.parametrize(("kind", "chance"), [("agreement", 1 / 3), ("order", 0)])
 def test_an_earlier_topic_or_change_does_not_tell(kind: str, chance: float) -> None:
     first_is_right = 0
@@ -158,6 +176,40 @@ def test_distances_are_what_they_say(kind: str, distance: int, length) -> None:
         deciding = right[facts - 1].split()[-1]
         assert length(deciding) + sum(map(length, right[facts:-1])) == distance
         assert item.category == f"{kind}/{distance}"
+
+
+@pytest.mark.parametrize("distance", range(1, 12))
+def test_a_short_distance_is_never_longer_than_asked(distance: int) -> None:
+    for item in contrast_items("agreement", distance, 20):
+        *between, _ = item.right.split(" <sep> ")[1:]
+        real = 1 + sum(map(num_words, between))
+        assert distance - 2 <= real <= distance
+
+
+def test_definitions_of_any_place_are_asked_for() -> None:
+    places = set()
+    for item in contrast_items("recall", 200, 60, facts=16):
+        assert read_item(item)
+        words = [sentence.split()[1] for sentence in item.source.split(" <sep> ")]
+        places.add(words.index(words[-1]))
+    assert len(places) == 16
+
+
+def test_pairs_of_word_and_meaning_are_those_of_the_split() -> None:
+    def defined(split: Split) -> set[tuple[str, str]]:
+        items = contrast_items("recall", 64, 100, facts=4, split=split)
+        sentences = [item.right.split(" <sep> ")[:4] for item in items]
+        return {(s.split()[1], s.split()[-1]) for each in sentences for s in each}
+
+    assert len(defined("train")) > 100 and not defined("train") & defined("test")
+
+
+def test_contrast_items_are_a_function_of_their_arguments() -> None:
+    one = list(contrast_items("recall", 64, 5, facts=4))
+    assert list(contrast_items("recall", 64, 5, facts=4)) == one
+    assert list(contrast_items("recall", 64, 3, facts=4)) == one[:3]
+    assert not set(contrast_items("recall", 64, 5, facts=4, seed=1)) & set(one)
+    assert one[0].category == "recall-4/64"
 
 
 @pytest.mark.parametrize(
@@ -187,6 +239,19 @@ def test_no_marked_sentence_and_no_document_is_in_two_splits(kind: str) -> None:
             continue
         assert not marked[one] & marked[other]
         assert not whole[one] & whole[other]
+
+
+def test_a_noun_and_its_adjective_are_in_one_split() -> None:
+    seen: dict[Split, set[tuple[str, str]]] = {}
+    for split in SPLITS:
+        seen[split] = {
+            (lines[line.decided_by].pair[0], line.pair[0])
+            for lines in documents("agreement", split, 1500, most=8)
+            for line in lines
+            if line.decided_by is not None
+        }
+    assert [len(seen[split]) for split in SPLITS] == [144, 24, 24]
+    assert len(set().union(*seen.values())) == 192
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
@@ -220,6 +285,57 @@ def test_pairings_of_words_and_meanings_are_disjoint(kind: str) -> None:
     assert len(pairings["train"]) == len(pairings["test"]) == 256
     assert pairings["test"] == pairings["validation"]
     assert not pairings["train"] & pairings["test"]
+
+
+def test_other_sentences_do_not_touch_what_is_marked() -> None:
+    drawn = itertools.islice(sentences(7, (*PATTERNS, *SHORT_PATTERNS)), 40_000)
+    invented = {noun.english_plural for noun in INVENTED} | SYNONYM_NOUNS
+    german_words = {noun.german for pair in SYNONYMS for noun in pair}
+    for english, german in drawn:
+        assert not english.startswith(("It ", "Here "))
+        assert not set(re.findall(r"\w+", english)) & invented
+        assert not set(re.findall(r"\w+", german)) & german_words
+        assert not re.match(r"The \w+ are (?:now )?(?:hat|clock|book|chair|lamp|boat)", english)
+
+
+def test_things_of_other_genders_are_between() -> None:
+    articles: Counter[bool] = Counter()
+    for item in contrast_items("agreement", 200, 50):
+        between = " ".join(item.right.split(" <sep> ")[1:-1])
+        genders = {
+            gender
+            for gender, nouns in TOPICS.items()
+            if any(re.search(rf"\b{noun.german}\b", between) for noun in nouns)
+        }
+        articles[len(genders) == 3] += 1
+    assert articles[True] >= 30
+
+
+def test_each_doubling_of_the_length_has_as_many_sentences() -> None:
+    source = GrammarDocuments(documents=1, least=2, most=63)
+    lengths = [len(source.lines("train", number)) for number in range(1500)]
+    sentences: Counter[int] = Counter()
+    for length in lengths:
+        sentences[length.bit_length()] += length
+    assert sentences.keys() == set(range(2, 7))
+    assert max(sentences.values()) < 1.5 * min(sentences.values())
+    longest = GrammarDocuments(documents=1, least=500, most=1000)
+    lengths = [len(longest.lines("train", number)) for number in range(40)]
+    assert min(lengths) >= 500 and 900 < max(lengths) <= 1000
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+def test_short_and_long_distances_are_in_the_training_text(kind: str) -> None:
+    """In sentences; each doubling is about as likely for the first mark of a document."""
+    first = []
+    for lines in documents(kind, "train", 60, least=500, most=1000):
+        (number, fact), *_ = (
+            (i, line.decided_by) for i, line in enumerate(lines) if line.decided_by is not None
+        )
+        first.append(number - fact)
+    doublings = Counter(distance.bit_length() for distance in first)
+    assert len(doublings) >= 8
+    assert max(doublings.values()) < 60 / 2
 
 
 def test_a_boundary_ends_each_document_and_is_nowhere_else() -> None:

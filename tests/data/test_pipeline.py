@@ -8,12 +8,19 @@ from itertools import islice
 import numpy as np
 import pytest
 
-import transformer_jax as tj
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
+from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
-from transformer_jax.data.pipeline import _through_tensorflow, batches, prefetched
+from transformer_jax.data.pipeline import (
+    _through_tensorflow,
+    batches,
+    batches_of_pairs,
+    prefetched,
+)
 from transformer_jax.data.sentences import IdCorpus, Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
+from transformer_jax.data.tokenizer_training import train_tokenizers
+from transformer_jax.errors import UserError
 
 needs_tensorflow = pytest.mark.skipif(not has_tensorflow(), reason="TensorFlow is not installed")
 ENGINES = ["python", pytest.param("tensorflow", marks=needs_tensorflow)]
@@ -33,7 +40,7 @@ def corpus():
 @pytest.fixture(scope="module")
 def plan(corpus):
     return BatchPlan(
-        corpus.source.lengths, corpus.target.lengths, tj.BatchConfig(tokens=128, num_buckets=4)
+        corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=128, num_buckets=4)
     )
 
 
@@ -55,14 +62,23 @@ def test_a_stream_can_start_at_any_position(corpus, plan, engine):
         assert all(map(equal, tail, expected[start:]))
 
 
+@needs_tensorflow
+def test_both_engines_yield_the_same_bits(corpus, plan):
+    pair = [batches(corpus, plan, 2, share=Share(1, 2), engine=e) for e in ("python", "tensorflow")]
+    for _ in range(plan.batches_per_epoch + 2):
+        assert equal(*(next(stream) for stream in pair))
+    for stream in pair:
+        stream.close()
+
+
 def test_an_error_of_the_sampler_is_raised_unchanged(corpus, plan):
     def sampler(side, texts, rows, epoch):
-        raise tj.UserError("the sampler failed")
+        raise UserError("the sampler failed")
 
     texts = {"text": np.zeros(0, np.uint8), "text_offsets": np.zeros(len(corpus) + 1, np.int64)}
     with_texts = IdCorpus(*(Sentences(s.arrays | texts) for s in (corpus.source, corpus.target)))
     stream = batches(with_texts, plan, sampler=sampler)
-    with pytest.raises(tj.UserError, match="the sampler failed"):
+    with pytest.raises(UserError, match="the sampler failed"):
         next(stream)
     with pytest.raises(ValueError, match="use engine='python'"):
         batches(corpus, plan, sampler=sampler, engine="tensorflow")
@@ -74,6 +90,21 @@ def test_tf_data_continues_from_one_segment_to_the_next(corpus, plan, monkeypatc
     stream = batches(corpus, plan, 1, engine="tensorflow", share=Share(row_multiple=5))
     for position in range(1, 12):
         assert equal(next(stream), make_batch(corpus, plan, position, share=Share(row_multiple=5)))
+
+
+@needs_tensorflow
+def test_tf_data_reads_a_memory_mapped_corpus(corpus, plan, tmp_path):
+    sides = []
+    for side in (corpus.source, corpus.target):
+        arrays = {}
+        for name, dtype in (("ids", "<u2"), ("offsets", "<i8")):
+            path = tmp_path / f"{len(sides)}{name}"
+            side.arrays[name].astype(dtype).tofile(path)
+            arrays[name] = np.memmap(path, dtype, mode="r")
+        sides.append(Sentences(arrays))
+    stream = batches(IdCorpus(*sides), plan, engine="tensorflow")
+    for position in range(plan.batches_per_epoch):
+        assert equal(next(stream), make_batch(corpus, plan, position))
 
 
 def test_auto_uses_tf_data_if_it_is_installed_and_suits(corpus, plan, monkeypatch):
@@ -144,7 +175,7 @@ def test_a_tensorflow_that_cannot_be_imported_is_not_needed(corpus, plan, monkey
 @needs_tensorflow
 def test_tf_data_of_sentences_that_are_all_empty():
     corpus = IdCorpus.from_lists([[]] * 10, [[]] * 10)
-    plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, tj.BatchConfig(tokens=16))
+    plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=16))
     assert equal(next(batches(corpus, plan, engine="tensorflow")), make_batch(corpus, plan, 0))
 
 
@@ -219,11 +250,25 @@ def wait_until(condition, seconds=10):
     assert condition()
 
 
+@needs_tensorflow
+def test_tf_data_starts_no_tuning_thread(corpus, plan, monkeypatch):
+    # With that thread, closing a stream took long in one of four tries: as long as reading it.
+    dataset = import_tensorflow().data.Dataset
+    seen, iterate = [], dataset.as_numpy_iterator
+    monkeypatch.setattr(
+        dataset, "as_numpy_iterator", lambda self: (seen.append(self.options()), iterate(self))[1]
+    )
+    stream = batches(corpus, plan, engine="tensorflow")
+    next(stream)
+    stream.close()
+    assert [options.autotune.enabled for options in seen] == [False]
+
+
 def test_batches_of_pairs_are_those_of_a_training_and_each_process_has_its_rows(monkeypatch):
     pairs = [(f"eins {'zwei ' * (i % 5)}", f"one {'two ' * (i % 5)}") for i in range(60)]
-    tokenizers = tj.train_tokenizers(tj.TokenizerConfig(vocab_size=272), pairs)
-    config = tj.BatchConfig(tokens=256, max_length=40, num_buckets=2, row_multiple=4)
-    whole = list(islice(tj.batches_of_pairs(pairs, tokenizers, config)(3), 4))
+    tokenizers = train_tokenizers(TokenizerConfig(vocab_size=272), pairs)
+    config = BatchConfig(tokens=256, max_length=40, num_buckets=2, row_multiple=4)
+    whole = list(islice(batches_of_pairs(pairs, tokenizers, config)(3), 4))
     ids = ids_of_pairs(pairs, tokenizers)
     plan = BatchPlan(ids.source.lengths, ids.target.lengths, config, row_multiple=4)
     for position, batch in enumerate(whole, start=3):
@@ -233,8 +278,8 @@ def test_batches_of_pairs_are_those_of_a_training_and_each_process_has_its_rows(
     for process in range(2):
         monkeypatch.setattr("jax.process_index", lambda process=process: process)
         monkeypatch.setattr("jax.process_count", lambda: 2)
-        halves.append(next(tj.batches_of_pairs(pairs, tokenizers, config)(3)))
+        halves.append(next(batches_of_pairs(pairs, tokenizers, config)(3)))
     joined = np.concatenate([half["source"] for half in halves])
     np.testing.assert_array_equal(joined, whole[0]["source"])
-    with pytest.raises(tj.UserError, match=r"pairs: number 1 is \('a', 'b', 'c'\): give \(source"):
-        tj.batches_of_pairs([("a", "b"), ("a", "b", "c")], tokenizers)
+    with pytest.raises(UserError, match=r"pairs: number 1 is \('a', 'b', 'c'\): give \(source"):
+        batches_of_pairs([("a", "b"), ("a", "b", "c")], tokenizers)

@@ -14,6 +14,7 @@ from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import MappedTokenizer, Vocabulary, mapped_tokenizer
 from transformer_jax.data.sampling import NBEST, SubwordSampler
 from transformer_jax.data.sources.grammar import sentences as grammar
+from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import (
     train_tokenizer,
@@ -126,6 +127,13 @@ def test_another_process_draws_the_same_samples(tmp_path, tokenizer, lines):
     )
     expected = draws(sampler_of(tokenizer), lines[:20], epoch=3)
     assert [tuple(ids) for ids in json.loads(done.stdout)] == expected
+
+
+def test_texts_are_looked_up_once_while_the_cache_has_room(tokenizer, lines, monkeypatch):
+    sampler = sampler_of(tokenizer)
+    first = draws(sampler, lines[:200])
+    monkeypatch.setattr(Tokenizer, "nbest", None)
+    assert draws(sampler, lines[:200]) == first
 
 
 def test_tags_stay_at_the_beginning(tokenizer, lines):

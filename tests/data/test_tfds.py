@@ -126,6 +126,13 @@ def test_splits_that_are_named_must_exist(data: DataConfig) -> None:
     assert expected in failure(without, "validation")
 
 
+def test_direction_comes_from_the_languages(data: DataConfig) -> None:
+    back = replace(data, source_language="de", target_language="en")
+    english, german = TEXT["train"][0]
+    assert next(iter(read_pairs(back, "train"))) == (german, english)
+    assert fingerprint(back, "train") != fingerprint(data, "train")
+
+
 def test_slices_and_hold_out(data: DataConfig) -> None:
     sliced = change(data, train_split="train[:10]+test[:5]", validation_split=None)
     config = replace(sliced, validation_from_train=4)
@@ -202,7 +209,10 @@ def test_translate_folder(data: DataConfig, tmp_path: Path) -> None:
     config = change(data, name="TranslateFolder", data_dir=str(tmp_path))
     assert list(read_pairs(config, "train")) == [("hello", "hallo"), ("hello 2", "hallo 2")]
     assert not has_split(config, "test")  # the default, which a set need not have
+    before = fingerprint(config, "train")
     assert "it has de, en" in failure(replace(config, target_language="fr"))
+    (tmp_path / "de.train.txt").write_text("hallo\nhallo 3\n")
+    assert fingerprint(config, "train") != before
     (tmp_path / "de.train.txt").write_text("hallo\n")
     assert "do not match" in failure(config)
     (tmp_path / "de.train.txt").write_bytes(b"hallo\nf\xfcr\n")

@@ -7,11 +7,23 @@ from tests.decoding.enumerated import all_hypotheses
 from transformer_jax.decoding import beam
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
-from transformer_jax.testing.methods import decode
+from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.testing.toy_decoder import ToyDecoder
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 MAX_LENGTH = 4
+
+
+def search(method, toy, sentences, max_lengths, *, max_length=MAX_LENGTH):
+    """The method's hypotheses for the toy's sentences; beam search draws no random numbers."""
+
+    @jax.jit
+    def run(state, limits):
+        asked = Limits(limits, jnp.zeros_like(limits), jax.random.key(0), max_length)
+        return method.search(toy.step, state, asked)
+
+    state = toy.state(sentences, method.num_hypotheses)
+    return run(state, jnp.asarray(max_lengths, jnp.int32))
 
 
 @pytest.mark.parametrize("form", ["gnmt", "power"])
@@ -22,7 +34,7 @@ def test_a_wide_beam_finds_the_exact_n_best(alpha, eos_bias, form):
     toy = ToyDecoder(seed=1, eos_bias=eos_bias)
     sentences = [5, 17, 300]
     method = Beam(3 ** (MAX_LENGTH - 1), alpha, form)
-    found = decode(method, toy, sentences, [MAX_LENGTH] * 3, max_length=MAX_LENGTH)
+    found = search(method, toy, sentences, [MAX_LENGTH] * 3)
     for row, sentence in enumerate(sentences):
         expected = all_hypotheses(toy, sentence, MAX_LENGTH, alpha, form)
         for place in range(method.beam_size):
@@ -36,7 +48,7 @@ def test_scores_are_the_true_log_probabilities(alpha, beam_size):
     """Also for hypotheses that the limit forced to end: with this bias most are."""
     toy = ToyDecoder(seed=2, eos_bias=-4.0)
     limits = [3, 6, 9, 12]
-    found = decode(Beam(beam_size, alpha), toy, range(4), limits, max_length=12)
+    found = search(Beam(beam_size, alpha), toy, range(4), limits, max_length=12)
     num_forced = 0
     for row in range(4):
         scores = np.asarray(found.scores[row])
@@ -104,8 +116,8 @@ def test_with_patience_a_search_ends_at_so_many_ended_hypotheses(patience):
     """In one batch, so that what is done waits for the others."""
     toy, method = ToyDecoder(seed=10, eos_bias=-0.5), Beam(3, 1.0, "power", patience)
     limits = np.arange(60) % 10 + 1
-    found = decode(method, toy, range(60), limits, max_length=10)
-    exact = decode(Beam(3, 1.0, "power"), toy, range(60), limits, max_length=10)
+    found = search(method, toy, range(60), limits, max_length=10)
+    exact = search(Beam(3, 1.0, "power"), toy, range(60), limits, max_length=10)
     for row, limit in enumerate(limits):
         expected = first_come(toy, row, method, limit)
         tokens = [toy.tokens_of(found, row, place) for place in range(3)]
@@ -134,11 +146,20 @@ def test_the_early_stop_stops():
 
 def test_fewer_hypotheses_than_places():
     toy = ToyDecoder(seed=5)
-    found = decode(Beam(beam_size=6), toy, [1, 2], [1, 2], max_length=MAX_LENGTH)
+    found = search(Beam(beam_size=6), toy, [1, 2], [1, 2])
     # Of one token there is EOS alone; of two, EOS and three pieces with EOS.
     assert [int((row > 0).sum()) for row in found.lengths] == [1, 4]
     assert np.isneginf(found.scores[0, 1:]).all()
     assert (found.tokens[0, 1:] == PAD_ID).all()
+
+
+def test_beam_one_is_greedy():
+    toy = ToyDecoder(seed=6)
+    of_one, greedy = (
+        search(method, toy, range(16), range(1, 17), max_length=16)
+        for method in (Beam(beam_size=1), Greedy())
+    )
+    jax.tree.map(np.testing.assert_array_equal, of_one, greedy)
 
 
 def test_length_penalty_is_the_one_of_the_paper():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.decoding.enumerated import all_hypotheses
+from tests.oracles import need
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.rollout import first_argmax
@@ -122,6 +123,24 @@ def test_the_cuts_keep_the_right_pieces(settings, allowed):
     np.testing.assert_allclose(
         np.exp(logits)[np.isfinite(logits)], probabilities[tokens[np.isfinite(logits)]], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.02, 0.3, 0.9])
+def test_epsilon_cuts_as_in_hugging_face(epsilon):
+    torch, warpers = need("torch"), need("transformers.generation.logits_process")
+    logits = np.random.default_rng(0).normal(size=(20, 50), scale=3.0).astype(np.float32)
+    ours, tokens = truncate(jnp.asarray(logits), epsilon=epsilon)
+    theirs = warpers.EpsilonLogitsWarper(epsilon)(None, torch.tensor(logits))
+    assert tokens is None
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_top_k_limits_what_is_drawn():
+    toy = ToyDecoder(seed=4, scale=0.5)
+    found = draw(toy, [3], [2], num_samples=300, top_k=2, max_length=2)
+    drawn = {toy.tokens_of(found, 0, place)[0] for place in range(300)}
+    options = [token for token in range(toy.vocab_size) if token not in (PAD_ID, BOS_ID)]
+    assert drawn == set(sorted(options, key=lambda token: -toy.log_prob(3, (token,)))[:2])
 
 
 def test_sentences_samples_and_seeds_differ():

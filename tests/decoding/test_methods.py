@@ -108,6 +108,14 @@ class TranslatesPadding(Greedy):
         return super().search(step, state, replace(limits, max_lengths_B=at_least_one_B))
 
 
+class IgnoresTheLimit(Greedy):
+    """Uses the length of the result as every sentence's limit."""
+
+    def search(self, step, state, limits):
+        longest_B = jnp.where(limits.max_lengths_B > 0, limits.max_length, 0)
+        return super().search(step, state, replace(limits, max_lengths_B=longest_B))
+
+
 class StopsAtTheLimitWithoutEos(Greedy):
     """Replaces the EOS of a hypothesis that reached its limit."""
 
@@ -130,6 +138,13 @@ class ReportsCutProbabilities(Sample):
             return logits_BZV / 2.0, state
 
         return super().search(hot, state, limits)
+
+
+class IsNotSorted(Beam):
+    """Returns the worst hypothesis first."""
+
+    def search(self, step, state, limits):
+        return jax.tree.map(lambda leaf: leaf[:, ::-1], super().search(step, state, limits))
 
 
 class IgnoresThePenalty(Beam):
@@ -158,6 +173,23 @@ class CompilesForEverySeed(Sample):
         return self
 
 
+class UnrollsTheSteps(Greedy):
+    """A Python loop over positions."""
+
+    def search(self, step, state, limits):
+        for position in range(3):
+            tokens_BZ = jnp.zeros((len(limits.max_lengths_B), 1), jnp.int32)
+            step(tokens_BZ, jnp.asarray(position), state)
+        return super().search(step, state, limits)
+
+
+class CannotWiden(Sample):
+    """Promises more hypotheses than it has."""
+
+    def with_hypotheses(self, n):
+        return self
+
+
 class Narrows(Beam):
     """Gives up hypotheses that it was configured with."""
 
@@ -179,20 +211,45 @@ class IgnoresNumBest(Beam):
         return super().search(step, state, replace(limits, num_best_B=None))
 
 
+class StopsTooEarly(Beam):
+    """Searches with fewer beams where fewer hypotheses are asked for."""
+
+    def search(self, step, state, limits):
+        if limits.num_best_B is None:
+            return super().search(step, state, limits)
+        narrow = Beam(beam_size=self.beam_size - 1)
+        state = jax.tree.map(lambda leaf: leaf[:, :-1], state)
+        found = narrow.search(step, state, replace(limits, num_best_B=None))
+        one_more = [(0, 0), (0, 1)]
+        return best_first(
+            type(found)(
+                jnp.pad(found.tokens, [*one_more, (0, 0)]),
+                jnp.pad(found.lengths, one_more),
+                *(jnp.pad(x, one_more, constant_values=-jnp.inf) for x in found[2:]),
+            ),
+            limits.num_best_B,
+        )
+
+
 @pytest.mark.parametrize(
     ("method", "check"),
     [
         (DependsOnTheRow(num_samples=2), suite.check_batch_mates_and_padding),
         (DependsOnBatchMates(), suite.check_batch_mates_and_padding),
         (TranslatesPadding(), suite.check_batch_mates_and_padding),
+        (IgnoresTheLimit(), suite.check_ends),
         (StopsAtTheLimitWithoutEos(), suite.check_ends),
         (ReportsCutProbabilities(), suite.check_log_probs_and_scores),
+        (IsNotSorted(), suite.check_log_probs_and_scores),
         (IgnoresThePenalty(), suite.check_log_probs_and_scores),
         (ReordersPartOfTheState(beam_size=3), suite.check_log_probs_and_scores),
         (CompilesForEverySeed(), suite.check_compiles_once),
+        (UnrollsTheSteps(), suite.check_compiles_once),
+        (CannotWiden(), suite.check_num_hypotheses),
         (Narrows(), suite.check_num_hypotheses),
         (ReturnsOneTooFew(num_samples=2), suite.check_num_hypotheses),
         (IgnoresNumBest(), suite.check_num_best),
+        (StopsTooEarly(), suite.check_num_best),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )

@@ -1,4 +1,4 @@
-"""Controls of repetition, against every sequence of the changed model."""
+"""Controls of repetition: Hugging Face's processors, and every sequence of the changed model."""
 
 import itertools
 
@@ -9,6 +9,7 @@ import pytest
 
 from tests.decoding.enumerated import PIECES
 from tests.decoding.test_methods import CASES
+from tests.oracles import need
 from tests.quick import quick
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
@@ -55,6 +56,34 @@ def search(method, toy, sentences, repetition, *, max_length, prefix_BT=None):
         return method.search(step, state, Limits(limits_B, ids_B, jax.random.key(0), max_length))
 
     return run(toy.state(sentences, method.num_hypotheses))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("penalty", [1.0, 1.3, 0.7])
+def test_logits_are_those_of_hugging_face(n, penalty):
+    torch, processors = need("torch"), need("transformers.generation.logits_process")
+    theirs = processors.LogitsProcessorList()
+    if penalty != 1.0:
+        theirs.append(processors.RepetitionPenaltyLogitsProcessor(penalty))
+    if n:
+        theirs.append(processors.NoRepeatNGramLogitsProcessor(n))
+    rng, repetition, length, vocab_size = np.random.default_rng(n), Repetition(n, penalty), 12, 8
+    logits_TBZV = jnp.asarray(rng.normal(size=(length, 3, 2, vocab_size)), jnp.float32)
+    step, state = control_repetition(
+        lambda tokens, position, state: (logits_TBZV[position], state), None, repetition, (3, 2, 12)
+    )
+    history = rng.integers(3, vocab_size, size=(3, 2, length))
+    history[:, :, 0] = BOS_ID
+    num_forbidden = 0
+    for position in range(length):
+        ours, state = step(jnp.asarray(history[:, :, position], jnp.int32), position, state)
+        expected = theirs(
+            torch.tensor(history[:, :, : position + 1]).reshape(6, -1),
+            torch.tensor(np.asarray(logits_TBZV[position])).reshape(6, -1),
+        )
+        np.testing.assert_allclose(ours.reshape(6, -1), expected, rtol=1e-6)
+        num_forbidden += int(np.isneginf(ours).sum())
+    assert (num_forbidden > 0) == (0 < n < 5)
 
 
 @pytest.mark.parametrize("repetition", OPTIONS)

@@ -15,8 +15,11 @@ from tests.formats import exporter_suite as suite
 from tests.formats.runtimes import NaiveInNumPy
 from tests.quick import quick
 from transformer_jax.config import Config
+from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer import load_processor
 from transformer_jax.data.tokenizer_pair import Tokenizers
+from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
 from transformer_jax.formats.export import export, write
@@ -60,6 +63,18 @@ MODELS = {
     },
     "adapter": STUDENT | {"adapter": Lora(rank=2)},
 }
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return suite.tokenizers()
+
+
+@pytest.fixture(scope="module")
+def two(tokenizers):
+    texts = [pair[1] for pair in generate(1, 200)]
+    other = train_tokenizer(TokenizerConfig(vocab_size=330, kind="bpe"), texts, "target")
+    return Tokenizers(tokenizers.source, other)
 
 
 @pytest.mark.parametrize("name", quick(MODELS, "student", "untied", "no biases"))
@@ -175,6 +190,18 @@ def test_int8_of_a_model_that_was_trained_for_it(tie, tokenizers, tmp_path):
         spm = load_processor(tokenizers.source.sentencepiece_model, "vocab.spm")
         row = spm.piece_to_id(tokenizers.source.pieces([piece])[0])
         np.testing.assert_array_equal(again[row], np.asarray(table.values)[piece])
+
+
+def test_int8_files_are_read_again(tokenizers, tmp_path):
+    model = suite.random_model(suite.small(**STUDENT, **INT8), tokenizers)
+    write(Bergamot(), model, as_path(tmp_path / "out"))
+    run = import_model(tmp_path / "out", tmp_path / "run")
+    up = ("encoder", "blocks_0", "feed_forward", "up", "kernel")
+    held, read = api.for_decoding(model.config.model, model.params), run.params("latest")
+    for name in up:
+        held, read = held[name], read[name]
+    np.testing.assert_allclose(read.T, held.values * held.scale, rtol=3e-7)
+    assert run.config.model.quantize == NoQuantization()
 
 
 @pytest.mark.parametrize("tie", ["all", "none"])

@@ -90,6 +90,15 @@ def test_each_direction_is_named(run, tmp_path):
     assert "# Translation from en into de; from en into fr\n" in text
 
 
+def test_scores_that_eval_did_not_write_are_one_line(run, capsys):
+    score = {"name": "BLEU", "score": 36.4}
+    (run / "scores.json").write_text(json.dumps({"test": {"scores": {"bleu": score}}}))
+    status, path = exported(run)
+    assert status == 2 and not path.exists()
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and "scores.json: is not what `eval` writes" in error
+
+
 def test_a_licence_is_an_identifier(run, capsys):
     status, path = exported(run, "--licence=CC BY 4.0")
     assert status == 2 and not path.exists()

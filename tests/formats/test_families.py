@@ -7,12 +7,15 @@ import jax
 import numpy as np
 import pytest
 
-import transformer_jax as tj
 from tests.formats.published import CASES, SOURCES, TARGETS, Case
 from tests.oracles import need
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.errors import UserError
 from transformer_jax.formats.families import FAMILIES
 from transformer_jax.formats.family import Languages, Published
-from transformer_jax.formats.import_model import open_folder, read_model
+from transformer_jax.formats.import_model import import_model, open_folder, read_model
+from transformer_jax.runs.folder import Run, open_run
 from transformer_jax.vocabulary import BOS_ID, EOS_ID
 from transformer_jax.weights.weights import Stored, Weights
 
@@ -31,7 +34,7 @@ class Both:
     path: Any
     model: Any
     tokenizer: Any
-    run: tj.Run
+    run: Run
     published: Published
 
     @property
@@ -63,8 +66,8 @@ def both(request, tmp_path_factory):
     path, workdir = tmp_path_factory.mktemp("folder"), tmp_path_factory.mktemp("run")
     model, tokenizer = case.build(path)
     source, target = case.languages
-    tj.import_model(path, workdir, source_language=source, target_language=target)
-    run = tj.open_run(workdir)
+    import_model(path, workdir, source_language=source, target_language=target)
+    run = open_run(workdir)
     published = read_model(open_folder(path), case.languages)
     return Both(case, path, model, tokenizer, run, published)
 
@@ -129,10 +132,10 @@ def test_log_probabilities_are_equal(both):
 
 @pytest.mark.parametrize(("beams", "patience"), [(1, None), (4, None), (4, 1.0)])
 def test_greedy_and_beam_search_find_the_same_tokens(both, beams, patience):
-    method = tj.Greedy()
+    method = Greedy()
     if beams > 1:
         # With a length penalty Transformers compares what was cut at the limit with what ended.
-        method = tj.Beam(beam_size=beams, length_penalty=0.0, patience=patience)
+        method = Beam(beam_size=beams, length_penalty=0.0, patience=patience)
     decoded = both.run.translator().n_best(
         [both.case.tag + text for text in SOURCES],
         1,
@@ -162,7 +165,7 @@ def test_greedy_and_beam_search_find_the_same_tokens(both, beams, patience):
 
 
 def test_export_gives_the_file_and_the_parameters_back(both):
-    """Import, export, import: the parameters are the same to the bit, and those of the run."""
+    """Import, export, import: the parameters are the same to the bit."""
     weights = open_folder(both.path).weights
     params = both.published.table.to_params(both.published.model, weights)
     tensors = both.published.table.to_tensors(params)
@@ -171,6 +174,11 @@ def test_export_gives_the_file_and_the_parameters_back(both):
             np.testing.assert_array_equal(tensors[name], values.numpy())
     again = both.published.table.to_params(both.published.model, stored(tensors))
     jax.tree.map(np.testing.assert_array_equal, params, again)
+
+
+def test_the_run_folder_has_the_parameters(both):
+    weights = open_folder(both.path).weights
+    params = both.published.table.to_params(both.published.model, weights)
     jax.tree.map(np.testing.assert_array_equal, params, both.run.params())
 
 
@@ -187,7 +195,7 @@ def test_a_tensor_missing_reshaped_or_unknown_is_refused_by_name(both):
         (tensors | {name: tensors[name][..., :-1]}, f"{name} has the shape"),
         (tensors | {"model.more.weight": np.zeros(2)}, "reads the tensors model.more.weight"),
     ):
-        with pytest.raises(tj.UserError, match=message):
+        with pytest.raises(UserError, match=message):
             table.to_params(model, stored(changed))
 
 

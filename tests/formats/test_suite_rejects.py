@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from tests.formats import exporter_suite as suite
-from tests.formats.runtimes import in_this_package
+from tests.formats.runtimes import RUNTIMES, in_this_package
+from tests.oracles import need
+from transformer_jax.formats.ctranslate2 import CTranslate2
 from transformer_jax.formats.safetensors import Safetensors
 
 
@@ -50,6 +52,14 @@ def model():
 @pytest.mark.parametrize("exporter", [Rounds(), ForgetsABias()])
 def test_rejects_other_weights(exporter, model, tmp_path):
     theirs = suite.exported(exporter, model, tmp_path / "out", in_this_package)
+    with pytest.raises(AssertionError, match="log-probabilities differ"):
+        suite.check_log_probs(model, theirs)
+
+
+def test_rejects_int8_as_not_exact(model, tmp_path):
+    package, load = RUNTIMES["ctranslate2"]
+    need(package)
+    theirs = suite.exported(CTranslate2(quantization="int8"), model, tmp_path / "out", load)
     with pytest.raises(AssertionError, match="log-probabilities differ"):
         suite.check_log_probs(model, theirs)
 

@@ -128,6 +128,19 @@ def test_a_checkpoint_whose_meta_does_not_fit_is_named(place, copy_of, meta):
     assert contents(run) == before
 
 
+@pytest.mark.parametrize("item", ["params", "trainer"])
+def test_flipped_bytes_of_a_payload_are_named(place, copy_of, item):
+    run = copy_of()
+    path = max((checkpoint(run) / item / "d").iterdir(), key=lambda path: path.stat().length)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    named = f"{item}/d/{path.name}"
+    assert named in is_refused(run, *training(place, run))
+    if item == "params":
+        assert named in is_refused(run, "translate", f"--workdir={run}", stdin=b"a\n")
+
+
 @fewer
 @given(content=JSON.filter(lambda value: type(value) is not dict).map(json.dumps) | st.just("{"))
 def test_scores_that_are_none_are_named_before_anything_is_translated(copy_of, content):

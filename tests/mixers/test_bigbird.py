@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.mixers.sparse_cases import (
+    BATCH,
     LENGTH,
     assert_equals_full_attention,
     assert_step_equals_parallel,
@@ -87,3 +88,11 @@ def test_all_blocks_are_full_attention(causal):
 def test_all_random_blocks_are_full_attention_too():
     everything = {"block_size": 4, "window_blocks": 0, "global_blocks": 0, "random_blocks": 99}
     assert_equals_full_attention("bigbird", causal=False, **everything)
+
+
+def test_padding_alone_gives_finite_gradients():
+    mixer = build("bigbird", causal=False, **BLOCKS)
+    mask = jnp.zeros((BATCH, LENGTH), bool)
+    loss = lambda v: mixer.apply(v, inputs(), mask).sum()  # noqa: E731
+    grads = jax.jit(jax.grad(loss))(initialised(mixer))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))

@@ -8,15 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.mixers.formula import assert_same_with_gradients
+from tests.oracles import need
 from tests.reference.naive_full_attention import full_attention
 from tests.reference.naive_masked_attention import naive_masked_attention
+from tests.small import small_model
+from transformer_jax.config import Config
 from transformer_jax.errors import UserError
+from transformer_jax.formats.exporters import EXPORTERS
 from transformer_jax.mixers import full_attention as module
 from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
 from transformer_jax.ops.sharding import layout
 from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.positions.t5 import T5
 from transformer_jax.testing import mixers as suite
 
 D, H, K, L = suite.D, suite.HEADS, suite.D // suite.HEADS, suite.LENGTH
@@ -53,6 +58,7 @@ def test_equals_the_loops(name, causal):
 @pytest.mark.parametrize(("name", "causal"), [("plain", False), ("plain", True), ("grouped", True)])
 def test_gradients_equal_those_of_the_explicit_matrix(name, causal):
     mixer, variables = built(FORMS[name], causal=causal)
+    weights = suite.MASK[..., None] * jax.random.normal(jax.random.key(5), (3, L, D))
     allowed = np.tril(np.ones((L, L), bool)) if causal else np.ones((L, L), bool)
 
     def by_hand(module, x):
@@ -60,9 +66,18 @@ def test_gradients_equal_those_of_the_explicit_matrix(name, causal):
         y = naive_masked_attention(module.heads.queries(x), k, v, suite.MASK, allowed)
         return module.heads.join(y)
 
-    assert_same_with_gradients(
-        mixer, variables, by_hand, suite.inputs(), suite.MASK, atol=1e-5, grad_atol=1e-5
-    )
+    @jax.jit
+    def gradients(variables, x):
+        def loss(variables, x, **how):
+            return (mixer.apply(variables, x, **how) * weights).sum()
+
+        of = jax.grad(loss, argnums=(0, 1))
+        return of(variables, x, mask_BL=suite.MASK), of(variables, x, method=by_hand)
+
+    got, want = gradients(variables, suite.inputs())
+    for one, other in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+        assert np.abs(other).max() > 0
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["plain", "grouped"])
@@ -122,6 +137,18 @@ def test_fused_equals_plain_with_its_gradients(name, position, causal):
     real = np.asarray(suite.MASK)
     np.testing.assert_allclose(got[real], want[real], atol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, atol=1e-4), want_grads, grads)
+
+
+def test_fused_creates_the_same_parameters():
+    plain, fused = (
+        jax.eval_shape(
+            lambda config=config: config.build(
+                suite.context(causal=True), suite.position(T5(), causal=True)
+            ).init(jax.random.key(0), suite.inputs(), suite.MASK)
+        )
+        for config in (Full(), Full(implementation="fused"))
+    )
+    assert jax.tree.map(jnp.shape, plain) == jax.tree.map(jnp.shape, fused)
 
 
 #: What shipped hybrids add to attention; each with fewer heads of keys where that may matter.
@@ -202,12 +229,51 @@ def test_cross_attention_with_what_is_added(name):
     suite.check_cross(FullCross(**options).build(suite.context(causal=False)))
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_without_effect_what_is_added_is_plain_attention(causal):
+    """The tap of the token itself, gates of 1, sinks of no weight, scores of one size."""
+    plain, variables = built({}, causal=causal)
+    mixer, more = built(ADDED["all"] | {"qk_norm": False}, causal=causal)
+    params, width = more["params"], ADDED["all"]["conv_width"]
+    itself = width - 1 if causal else width - 1 - width // 2
+    params["heads"] = variables["params"]["heads"]
+    params["conv"] = jax.tree.map(jnp.zeros_like, params["conv"])
+    params["conv"]["kernel"] = params["conv"]["kernel"].at[itself].set(1.0)
+    params["gate"] = {"kernel": 0 * params["gate"]["kernel"], "bias": jnp.full(D, 40.0)}
+    params["sink"] = jnp.full(H, -1e30)
+    want = suite.parallel(plain, variables, suite.inputs())
+    got = suite.parallel(mixer, more, suite.inputs())
+    real = np.asarray(suite.MASK)
+    np.testing.assert_allclose(got[real], want[real], atol=1e-6)
+
+
+@pytest.mark.parametrize("option", ["qk_norm", "output_gate", "sinks", "conv_width"])
+@pytest.mark.parametrize("format", ["bergamot", "huggingface", "ctranslate2"])
+def test_exporters_refuse_what_is_added_by_name(format, option):
+    if format == "ctranslate2":
+        need(format)
+    mixers = (Full(**{option: 4 if option == "conv_width" else True}),)
+    for side in ("encoder", "decoder"):
+        model = small_model(9, **{side: StackConfig(num_layers=1, mixers=mixers)})
+        with pytest.raises(UserError, match=f"model.{side}.mixers.*full.{option}"):
+            EXPORTERS[format]().check(Config(model=model))
+
+
 @pytest.mark.parametrize("name", ["grouped", "multi-query"])
 def test_the_cache_holds_only_the_key_value_heads(name):
     mixer, variables = built(FORMS[name], causal=True)
     state = mixer.apply(variables, 2, 5, method="init_state")
     groups = FORMS[name]["num_kv_heads"]
     assert state.key.shape == state.value.shape == (8, 2, groups, K)
+
+
+def test_num_heads_groups_is_plain_attention():
+    plain, variables = built({}, causal=True)
+    grouped, _ = built({"num_kv_heads": H}, causal=True)
+    x = suite.inputs()
+    np.testing.assert_array_equal(
+        suite.parallel(grouped, variables, x), suite.parallel(plain, variables, x)
+    )
 
 
 def test_dropout_of_weights_reaches_the_fused_path():
@@ -247,6 +313,31 @@ def test_what_cannot_work_fails_at_build_with_advice(options, position, words):
         cross = replace(config, encoder=StackConfig(), cross=FullCross(**options))
         with pytest.raises(UserError, match=f"^model.cross.*full.*{words}"):
             check_model_config(cross)
+
+
+@pytest.mark.slow
+def test_a_whole_model_with_fused_attention_under_remat():
+    config = small_model(
+        9,
+        both=StackConfig(1, (Full(implementation="fused"),), T5()),
+        d_model=8,
+        d_ff=8,
+        remat=True,
+        max_length=8,
+        cross=FullCross(implementation="fused"),
+    )
+    ids, mask = jnp.array([[4, 5, 6]]), jnp.ones((1, 3), bool)
+    batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
+    params = api.init(config, jax.random.key(0))
+    plain = StackConfig(1, position=T5())
+    every = replace(config, encoder=plain, decoder=plain, cross=FullCross(), remat=False)
+
+    def gradient(config):
+        return jax.jit(jax.grad(lambda p: api.loss(config, p, batch)[0]))(params)
+
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradient(config), gradient(every)
+    )
 
 
 @pytest.mark.parametrize("implementation", ["auto", "plain", "fused"])

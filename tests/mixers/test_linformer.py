@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from tests.mixers.formula import assert_same_with_gradients
 from tests.reference.naive_linformer import naive_linformer
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full
@@ -43,7 +42,22 @@ def test_the_module_is_the_formula(sharing, shapes):
         y = naive_linformer(bound.heads.queries(x), k, v, np.asarray(suite.MASK), e, f)
         return bound.heads.join(y)
 
-    assert_same_with_gradients(mixer, variables, by_hand, suite.inputs(), suite.MASK)
+    @jax.jit
+    def both(variables, x):
+        def loss(variables, x, is_module):
+            bound = mixer.bind(variables)
+            y = bound(x, suite.MASK) if is_module else by_hand(bound, x)
+            y = jnp.where(suite.MASK[..., None], y, 0.0)
+            return (y**2).sum(), y
+
+        gradient = jax.grad(loss, (0, 1), has_aux=True)
+        return gradient(variables, x, True), gradient(variables, x, False)
+
+    (got_grads, got), (want_grads, want) = both(variables, suite.inputs())
+    np.testing.assert_allclose(got, want, atol=2e-5)
+    for got_grad, want_grad in zip(*map(jax.tree.leaves, (got_grads, want_grads)), strict=True):
+        assert jnp.abs(want_grad).max() > 0
+        np.testing.assert_allclose(got_grad, want_grad, rtol=1e-4, atol=1e-4)
 
 
 def test_projected_by_the_identity_it_is_full_attention():
@@ -69,6 +83,15 @@ def test_it_begins_with_the_same_tokens_in_a_row_of_keys_and_of_values():
         assert len(np.unique(matrix[0], axis=0)) == 12  # all positions differ
 
 
+def test_the_length_of_the_padding_is_invisible():
+    mixer, variables = build(max_length=12)
+    x, mask = suite.inputs(), suite.MASK
+    longer = jnp.pad(x, ((0, 0), (0, 5), (0, 0)), constant_values=9.0)
+    got = suite.parallel(mixer, variables, longer, jnp.pad(mask, ((0, 0), (0, 5))))
+    want = suite.parallel(mixer, variables, x, mask)
+    np.testing.assert_allclose(got[:, : suite.LENGTH][mask], want[mask], atol=2e-5)
+
+
 def test_it_says_what_it_cannot_do():
     mixer, variables = build()
     longer = jnp.zeros((1, suite.LENGTH + 1, suite.D))
@@ -78,3 +101,11 @@ def test_it_says_what_it_cannot_do():
     decoder = StackConfig(mixers=(Linformer(),))
     with pytest.raises(UserError, match="decoder.mixers=linformer: .*use linear or performer"):
         check_model_config(ModelConfig(**vocab, decoder=decoder))
+
+
+def test_attention_dropout_drops_weights():
+    mixer, variables = build(dropout_rate=0.5)
+    rngs = {"dropout": jax.random.key(0)}
+    noisy = mixer.apply(variables, suite.inputs(), suite.MASK, rngs=rngs)
+    plain = mixer.apply(variables, suite.inputs(), suite.MASK)
+    assert not np.allclose(noisy, plain, atol=1e-3)

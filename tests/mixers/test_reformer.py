@@ -1,5 +1,7 @@
 """Reformer: the suite with real buckets, its options, its cache."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +20,24 @@ SMALL = Reformer(chunk=3, rounds=6, buckets=4, seed=1)
 def build(*, causal, config=SMALL):
     mixer = config.build(suite.context(causal=causal), turned_position(causal=causal))
     return mixer, suite.initialised(mixer)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        suite.check_step_equals_parallel,
+        suite.check_no_leak,
+        suite.check_padding_and_batch_mates,
+        suite.check_beams_permute,
+    ],
+)
+def test_decoder_with_several_buckets(check):
+    check(*build(causal=True))
+
+
+@pytest.mark.parametrize("check", [suite.check_padding_and_batch_mates, suite.check_gradients])
+def test_encoder_with_several_buckets(check):
+    check(*build(causal=False))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -42,6 +62,15 @@ def test_the_module_is_the_formula(causal):
     np.testing.assert_allclose(got[suite.MASK], want[suite.MASK], atol=2e-5)
 
 
+def test_the_length_of_the_padding_is_invisible():
+    mixer, variables = build(causal=False)
+    x, mask = suite.inputs(), suite.MASK
+    longer = jnp.pad(x, ((0, 0), (0, 5), (0, 0)), constant_values=9.0)
+    got = suite.parallel(mixer, variables, longer, jnp.pad(mask, ((0, 0), (0, 5))))
+    want = suite.parallel(mixer, variables, x, mask)
+    np.testing.assert_allclose(got[:, : suite.LENGTH][mask], want[mask], atol=2e-5)
+
+
 def test_no_matrix_of_length_by_length_is_built():
     mixer, variables = build(causal=True, config=Reformer(chunk=8, buckets=4))
     x, mask = jnp.zeros((1, 96, suite.D)), jnp.ones((1, 96), bool)
@@ -63,3 +92,11 @@ def test_no_matrix_of_length_by_length_is_built():
 )
 def test_the_number_of_buckets_follows_the_length(buckets, chunk, max_length, factors):
     assert bucket_factors(Reformer(chunk=chunk, buckets=buckets), max_length) == factors
+
+
+def test_attention_dropout_drops_weights():
+    mixer, variables = build(causal=True, config=dataclasses.replace(SMALL, dropout_rate=0.5))
+    rngs = {"dropout": jax.random.key(0)}
+    noisy = mixer.apply(variables, suite.inputs(), suite.MASK, rngs=rngs)
+    plain = mixer.apply(variables, suite.inputs(), suite.MASK)
+    assert not np.allclose(noisy, plain, atol=1e-3)

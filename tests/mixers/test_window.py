@@ -1,11 +1,12 @@
 """Sliding-window attention: its ring, its limits and its hooks."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.mixers.formula import assert_same_with_gradients
 from tests.mixers.sparse_cases import (
     BATCH,
     LENGTH,
@@ -37,7 +38,22 @@ def test_the_module_is_the_formula_with_its_projections_and_hooks(causal, monkey
         y = naive_masked_attention(q, k, v, mask, allowed, bound.position.bias(at, at))
         return bound.heads.join(y)
 
-    assert_same_with_gradients(mixer, variables, by_hand, inputs(), mask, grad_atol=2e-4)
+    @jax.jit
+    def both(variables, x):
+        def loss(variables, x, is_module):
+            bound = mixer.bind(variables)
+            y = bound(x, mask) if is_module else by_hand(bound, x)
+            return (jnp.where(mask[..., None], y, 0.0) ** 2).sum(), y
+
+        gradient = jax.grad(loss, (0, 1), has_aux=True)
+        return gradient(variables, x, True), gradient(variables, x, False)
+
+    (got_grads, got), (want_grads, want) = both(variables, inputs())
+    real = mask[..., None]
+    np.testing.assert_allclose(jnp.where(real, got, 0), jnp.where(real, want, 0), atol=2e-5)
+    for got_grad, want_grad in zip(*map(jax.tree.leaves, (got_grads, want_grads)), strict=True):
+        assert jnp.abs(want_grad).max() > 0
+        np.testing.assert_allclose(got_grad, want_grad, atol=2e-4)
 
 
 @pytest.mark.parametrize(("window", "dilation"), [(4, 1), (3, 3), (50, 1), (1, 90)])
@@ -70,3 +86,16 @@ def test_bfloat16_stays_near_float32():
     want = outputs(high, variables, inputs())
     assert got.dtype == jnp.bfloat16
     np.testing.assert_allclose(got.astype(jnp.float32), want, atol=0.05)
+
+
+def test_dropout_changes_the_output_only_when_it_is_on():
+    mixer = build("window", causal=True, window=3, dropout_rate=0.5)
+    variables, mask = initialised(mixer), jnp.ones((BATCH, LENGTH), bool)
+
+    @partial(jax.jit, static_argnums=0)
+    def run(is_on, seed):
+        rngs = {"dropout": jax.random.key(seed)} if is_on else {}
+        return mixer.apply(variables, inputs(), mask, rngs=rngs)
+
+    assert (run(False, 0) == run(False, 1)).all()
+    assert (run(True, 0) != run(True, 1)).any() and (run(True, 0) != run(False, 0)).any()

@@ -7,30 +7,36 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import transformer_jax as tj
 from tests.contract.small_options import small_mixer
+from tests.devices import with_eight_devices
 from tests.quick import quick
 from tests.small import small_model
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.mixers.window import Window
 from transformer_jax.models import api
-from transformer_jax.models.config import check_model_config
+from transformer_jax.models.config import StackConfig, check_model_config
+from transformer_jax.models.lora import Lora
 from transformer_jax.models.transformer import Transformer
+from transformer_jax.positions.none import NoPosition
+from transformer_jax.positions.t5 import T5
 
 CONFIG = small_model(
-    20, both=tj.StackConfig(num_layers=2), num_heads=4, dropout_rate=0.0, max_length=7
+    20, both=StackConfig(num_layers=2), num_heads=4, dropout_rate=0.0, max_length=7
 )
 IDS = jax.random.randint(jax.random.key(1), (3, 7), 4, 20)
 MASK = jnp.arange(7)[None] < jnp.array([7, 3, 5])[:, None]
 BATCH = dict(source=IDS, source_mask=MASK, target=IDS[:, ::-1], target_mask=MASK)
 
-hybrid = tj.StackConfig(5, (tj.Window(window=2), tj.Full()), position=tj.T5())
+hybrid = StackConfig(5, (Window(window=2), Full()), position=T5())
 MODELS = {
     "pattern and rest": replace(CONFIG, encoder=hybrid),
     "in the decoder": replace(CONFIG, decoder=hybrid),
     "pattern once": replace(CONFIG, encoder=replace(hybrid, num_layers=3)),
     "longer pattern": replace(CONFIG, encoder=replace(hybrid, num_layers=1)),
     "post": replace(CONFIG, norm_placement="post"),
-    "lora": replace(CONFIG, adapter=tj.Lora(rank=2)),
+    "lora": replace(CONFIG, adapter=Lora(rank=2)),
     "remat": replace(CONFIG, remat=True),
 }
 
@@ -38,11 +44,11 @@ MODELS = {
 def with_mixer(name):
     """A model with two layers of this mixer, in the decoder if it can be there."""
     role = "encoder" if "decoder" in MIXERS[name].refuses else "decoder"
-    stack = tj.StackConfig(2, (small_mixer(name, causal=role == "decoder"),))
+    stack = StackConfig(2, (small_mixer(name, causal=role == "decoder"),))
     return replace(ONE_LAYER, **{role: stack})
 
 
-ONE_LAYER = replace(CONFIG, encoder=tj.StackConfig(1), decoder=tj.StackConfig(1))
+ONE_LAYER = replace(CONFIG, encoder=StackConfig(1), decoder=StackConfig(1))
 MODELS |= {name: with_mixer(name) for name, mixer in MIXERS.items() if not mixer.uses_layer}
 
 
@@ -88,7 +94,7 @@ def test_parameters_are_the_same():
 
 def test_the_program_does_not_grow_with_the_depth():
     def products(layers, *, scan):
-        stack = tj.StackConfig(layers)
+        stack = StackConfig(layers)
         config = replace(CONFIG, encoder=stack, decoder=stack, remat=True, scan_layers=scan)
         return num_products(replace(config, dropout_rate=0.1), jax.random.key(3))
 
@@ -100,7 +106,7 @@ def test_every_layer_drops_other_elements():
     # Each layer adds dropout(1), and nothing else. With one key for all layers, an element would
     # be dropped by every layer or by none.
     layers = 8
-    stack = tj.StackConfig(layers, position=tj.NoPosition())
+    stack = StackConfig(layers, position=NoPosition())
     config = replace(ONE_LAYER, encoder=stack, dropout_rate=0.5, scan_layers=True)
     params = jax.tree.map(jnp.zeros_like, noisy(config))
     for layer in range(layers):
@@ -120,10 +126,59 @@ def test_every_layer_drops_other_elements():
     assert min(values) > 2
 
 
+def test_int8_matrices_are_stacked():
+    params = api.for_decoding(CONFIG, noisy(CONFIG), "int8")
+    encode = jax.jit(api.encode, static_argnums=0, static_argnames="max_length")
+    want, got = (
+        encode(replace(CONFIG, scan_layers=scan), params, IDS, MASK, max_length=7)[0]
+        for scan in (False, True)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want)
+
+
 def test_what_cannot_be_a_loop_fails_at_build():
-    config = replace(CONFIG, encoder=tj.StackConfig(2, (MIXERS["bigbird"](),)))
+    config = replace(CONFIG, encoder=StackConfig(2, (MIXERS["bigbird"](),)))
     check_model_config(config)
-    with pytest.raises(
-        tj.UserError, match="model.encoder.mixers=bigbird.* model.scan_layers=false"
-    ):
+    with pytest.raises(UserError, match="model.encoder.mixers=bigbird.* model.scan_layers=false"):
         check_model_config(replace(config, scan_layers=True))
+
+
+ON_MESHES = """
+import json
+from dataclasses import replace
+
+import jax
+
+from tests.training import toy
+from transformer_jax.models.config import StackConfig
+from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
+from transformer_jax.training.trainer import Trainer
+
+sizes = dict(source_vocab_size=16, target_vocab_size=16, num_heads=4)
+stack = StackConfig(2)
+plain = replace(toy.MODEL, **sizes, dropout_rate=0.0, encoder=stack, decoder=stack)
+
+
+def losses(model, mesh):
+    trainer = Trainer(model, toy.TRAIN, mesh)
+    state = trainer.init()
+    for position in range(3):
+        batch = jax.device_put(toy.batch(position), batch_sharding(mesh))
+        state, metrics = trainer.step(state, batch)
+        yield float(metrics["loss_sum"])
+
+
+meshes = dict(
+    data8=MeshConfig(data=8), fsdp8=MeshConfig(data=1, fsdp=8),
+    all=MeshConfig(data=2, fsdp=2, tensor=2),
+)
+seen = {"one": list(losses(plain, make_mesh(MeshConfig(data=1), jax.devices()[:1])))}
+scanned = replace(plain, scan_layers=True)
+print(json.dumps(seen | {name: list(losses(scanned, make_mesh(m))) for name, m in meshes.items()}))
+"""
+
+
+def test_training_on_meshes_is_that_of_separate_layers_on_one_device():
+    seen = with_eight_devices("-c", ON_MESHES)
+    for mesh in ("data8", "fsdp8", "all"):
+        np.testing.assert_allclose(seen[mesh], seen["one"], rtol=1e-5)

@@ -39,6 +39,15 @@ def test_steps_equal_the_loop(decay):
     np.testing.assert_allclose(state, last, atol=1e-5)
 
 
+@pytest.mark.parametrize("decay", [(), (K,)], ids=["head", "channel"])
+def test_what_erases_and_writes_nothing_leaves_the_state(decay):
+    q, k, v, e, w = arguments(decay=decay)
+    _, last = delta_rule_scan(q[:, :6], k[:, :6], v[:, :6], e[:, :6], w[:, :6], 4)
+    for a in (v, e, w):
+        a[:, 6:] = 0
+    np.testing.assert_allclose(delta_rule_scan(q, k, v, e, w, 4)[1], last, atol=1e-6)
+
+
 @pytest.mark.parametrize("log_decay", [0.0, -1e-3, -80.0])
 def test_one_key_again_and_again_at_full_strength(log_decay):
     """Every token replaces what the last one wrote; powers of A would overflow."""

@@ -14,7 +14,7 @@ from transformer_jax.ops.int8_products import (
     static_factor,
 )
 from transformer_jax.ops.matmul import matmul
-from transformer_jax.ops.matrices import reshaped
+from transformer_jax.ops.matrices import reshaped, rows
 
 SIZES = [(1, 2, 3), (33, 128, 40)]
 
@@ -72,6 +72,12 @@ def test_no_pair_exceeds_int16(spread):
         assert np.abs(q).max() >= 63  # half of the range is used at least, where two are equal
 
 
+def test_the_last_row_of_an_odd_number_is_alone():
+    w = np.random.default_rng(0).normal(size=(7, 5)).astype("f")
+    with_zeros = np.pad(w, ((0, 1), (0, 0)))
+    assert static_factor(jnp.asarray(w), 0) == static_factor(jnp.asarray(with_zeros), 0)
+
+
 def test_a_larger_factor_would_exceed_it():
     w = np.float32([[1.0, 0.1], [1.0, 0.1]])
     factor = float(static_factor(jnp.asarray(w), 0))
@@ -98,6 +104,33 @@ def test_dynamic_has_factors_of_rows_and_channels(size, dtype):
     np.testing.assert_allclose(got, want / (alpha * factor) + bias, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("make", [static, dynamic])
+def test_heads_and_tables(make):
+    x, w, bias = drawn((3, 8, 12))
+    held = make(w)
+    want = matmul(jnp.asarray(x), held, "float32", bias=jnp.asarray(bias))
+    heads = matmul(
+        jnp.asarray(x),
+        reshaped(held, (8,), (3, 4)),
+        "float32",
+        bias=jnp.asarray(bias).reshape(3, 4),
+    )
+    np.testing.assert_array_equal(heads.reshape(3, 12), want)
+    joined = matmul(
+        jnp.asarray(x).reshape(3, 2, 4),
+        reshaped(held, (2, 4), (12,)),
+        "float32",
+        2,
+        bias=jnp.asarray(bias),
+    )
+    np.testing.assert_array_equal(joined, want)
+    found = rows(held.T, jnp.array([[2, 5]]))
+    found_in_int8 = rows(in_rows(held, 0), jnp.array([[2, 5]]))
+    np.testing.assert_array_equal(found_in_int8, found)
+    exact = np.asarray(held.values * held.scale).T[[2, 5]]
+    np.testing.assert_allclose(found[0], exact, rtol=1e-6)
+
+
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("make", [static, dynamic])
 def test_whole_numbers_give_what_training_simulates(make, count):
@@ -113,6 +146,13 @@ def test_whole_numbers_give_what_training_simulates(make, count):
     joined = jax.jit(lambda x, w: matmul(x, w, "float32", 2))
     got = joined(x.reshape(5, 8, 8), reshaped(held, (8, 8), (48,)))
     np.testing.assert_array_equal(got, run(x, simulated, None))
+
+
+def test_a_table_that_is_a_projection_too():
+    x, w, _ = drawn((3, 8, 12))
+    table = jnp.asarray(w.T)
+    turned = in_static_int8(table, 1, static_factor(table, 1), jnp.float32(50)).T
+    np.testing.assert_array_equal(matmul(x, turned, "float32"), matmul(x, static(w), "float32"))
 
 
 def test_a_table_that_is_looked_up_uses_the_whole_range():
@@ -143,6 +183,13 @@ def test_the_gradient_is_that_of_the_rounded_numbers(make):
     np.testing.assert_allclose(dw, rounded_x.T @ cotangent, atol=1e-5)
 
 
+def test_cut_numbers_have_no_gradient():
+    w = jnp.ones((2, 1))
+    matrix = in_static_int8(w, 0, static_factor(w, 0), jnp.float32(100))
+    gradient = jax.grad(lambda x: matmul(x, matrix, "float32").sum())(jnp.array([[3.0, 0.5]]))
+    np.testing.assert_allclose(gradient, [[0.0, 1.0]], rtol=1e-6)
+
+
 def test_rounding_is_to_even_and_exact():
     x = jnp.array([-2.5, -0.5, 0.5, 1.5, 126.9, 128.2, -1e9])
     np.testing.assert_array_equal(nearest(x), [-2, 0, 0, 2, 127, 127, -127])
@@ -153,16 +200,3 @@ def test_a_matrix_of_zeros_and_a_row_of_zeros():
     for matrix in (static(zeros), in_dynamic_int8(zeros, 0)):
         y = matmul(jnp.zeros((2, 4)), matrix, "float32", bias=jnp.arange(3.0))
         np.testing.assert_array_equal(y, [[0.0, 1.0, 2.0]] * 2)
-
-
-def test_cut_numbers_have_no_gradient():
-    w = jnp.ones((2, 1))
-    matrix = in_static_int8(w, 0, static_factor(w, 0), jnp.float32(100))
-    gradient = jax.grad(lambda x: matmul(x, matrix, "float32").sum())(jnp.array([[3.0, 0.5]]))
-    np.testing.assert_allclose(gradient, [[0.0, 1.0]], rtol=1e-6)
-
-
-def test_the_last_row_of_an_odd_number_is_alone():
-    w = np.random.default_rng(0).normal(size=(7, 5)).astype("f")
-    with_zeros = np.pad(w, ((0, 1), (0, 0)))
-    assert static_factor(jnp.asarray(w), 0) == static_factor(jnp.asarray(with_zeros), 0)

@@ -98,6 +98,15 @@ def test_a_later_key_of_any_size_changes_nothing_before_it():
     np.testing.assert_allclose(huge[:, 8], only_it[..., None] * v[:, 6], rtol=1e-4, atol=1e-5)
 
 
+def test_the_identity_as_values_gives_the_matrix():
+    q, k, v, log_scale, norm_q, norm_k = arguments()
+    identity = np.broadcast_to(np.eye(L, dtype=np.float32)[:, None], (B, L, H, L))
+    matrix = causal_attention(q, k, identity, log_scale, CHUNK, norm_q, norm_k)
+    assert (np.triu(np.moveaxis(matrix, 1, 2), 1) == 0).all()
+    want = causal_attention(q, k, v, log_scale, CHUNK, norm_q, norm_k)
+    np.testing.assert_allclose(np.einsum("bthm,bmhv->bthv", matrix, v), want, atol=2e-5)
+
+
 def test_a_row_that_is_all_padding_gives_finite_gradients():
     q, k, v, log_scale, norm_q, norm_k = arguments()
     nothing = jnp.full_like(log_scale, MASKED)

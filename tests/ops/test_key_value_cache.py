@@ -66,6 +66,15 @@ def test_each_hypothesis_attends_to_its_own_history(groups, room, selects):
             ]
 
 
+def test_the_rows_that_hold_a_token_follow_the_ancestors():
+    cache = KeyValueCache.empty(6, 4, 1, 1, jnp.float32).for_beams(2, 3)
+    one = jnp.ones((6, 1, 1))
+    cache = cache.write(one, one, jnp.int32(0)).select(jnp.array([[2, 0, 0], [1, 1, 2]]))
+    cache = cache.write(one, one, jnp.int32(1))
+    rows = cache.rows(jnp.broadcast_to(jnp.arange(2), (6, 2)))
+    np.testing.assert_array_equal(rows, [[2, 0], [0, 1], [0, 2], [4, 3], [4, 4], [5, 5]])
+
+
 def test_a_state_is_mapped_by_kind():
     cache = KeyValueCache.empty(1, 1, 1, 1, jnp.float32)
     state = {"a": jnp.zeros(2), "b": [cache]}
@@ -124,12 +133,3 @@ def test_a_compiled_search_never_moves_the_memory(method):
     memory = sorted([batch, length, 2, 8])
     made = made_in_loops(method, tj.Sinusoidal(), batch=batch, length=length, room=96)
     assert not [line for sizes, _, line in made if sorted(sizes) == memory]
-
-
-def test_the_rows_that_hold_a_token_follow_the_ancestors():
-    cache = KeyValueCache.empty(6, 4, 1, 1, jnp.float32).for_beams(2, 3)
-    one = jnp.ones((6, 1, 1))
-    cache = cache.write(one, one, jnp.int32(0)).select(jnp.array([[2, 0, 0], [1, 1, 2]]))
-    cache = cache.write(one, one, jnp.int32(1))
-    rows = cache.rows(jnp.broadcast_to(jnp.arange(2), (6, 2)))
-    np.testing.assert_array_equal(rows, [[2, 0], [0, 1], [0, 2], [4, 3], [4, 4], [5, 5]])

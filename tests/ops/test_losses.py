@@ -53,6 +53,27 @@ def test_equals_the_formula_in_value_and_gradient(
         np.testing.assert_allclose(got, 3.0 * wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize("chunk_tokens", [7, 30])
+def test_a_bias_is_added_to_the_logits(arrays, chunk_tokens, monkeypatch):
+    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(int(chunk_tokens * V)))
+    hidden, kernel, labels, weights = arrays
+    bias = jax.random.normal(jax.random.key(5), (V,)) * 2.0
+
+    def fused(hidden, kernel, bias):
+        return losses.cross_entropy(hidden, kernel, labels, weights, 0.1, bias_V=bias)[0]
+
+    def expected(hidden, kernel, bias):
+        ones = jnp.ones((B, T, 1))
+        wider = jnp.concatenate([hidden, ones], -1), jnp.concatenate([kernel, bias[None]])
+        return naive(*wider, labels, weights, 0.1)
+
+    value, grads = jax.value_and_grad(fused, (0, 1, 2))(hidden, kernel, bias)
+    want, want_grads = jax.value_and_grad(expected, (0, 1, 2))(hidden, kernel, bias)
+    np.testing.assert_allclose(value, want, rtol=1e-5)
+    for got, wanted in zip(grads, want_grads, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
 @pytest.mark.parametrize("way", [{}, {"product_sums": True}, {"one_pass": True}])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("chunk_tokens", [7, 30])

@@ -2,11 +2,14 @@
 
 import dataclasses
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
 import pytest
 
+from tests.devices import environment
 from transformer_jax.commands.main import main
 from transformer_jax.config import Config, TrainConfig, override
 from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
@@ -169,6 +172,15 @@ def test_a_plan_that_does_not_fit_says_by_how_much_and_what_would_help(made):
     assert "more devices, or a smaller model" in as_text(with_config(helpless, "model", remat=True))
 
 
+def test_a_validation_that_does_not_fit_has_advice_on_the_state(made):
+    evaluation = dataclasses.replace(made.evaluation, bytes=17 * GIB, limit=16 * GIB)
+    plan = on_tpus(made, 8, evaluation=evaluation, state_bytes=8 * GIB, fsdp_state_bytes=GIB)
+    text = as_text(plan)
+    assert "DOES NOT FIT, 1.00 GiB too much, with the training state" in text
+    assert "frees 7.00 GiB" in text and "remat" not in text
+    assert not plan.fits
+
+
 def test_time_and_utilisation(made):
     parts = {"mixers": {"products": 0.2, "copies": 0.05, "other": 0.05}}
     time = StepTime(seconds=0.5, computing=0.4, waiting=0.1, hidden=0.2, parts=parts)
@@ -190,7 +202,22 @@ def test_time_and_utilisation(made):
 
 
 @pytest.mark.parametrize(
-    "name", ["v5e", "v3:2x2", "v5e:2xa", "v5e:0x4", "2x4", "h100:0", "h100:9", "h100:8x0", "l4:1"]
+    "name",
+    [
+        "v5e",
+        "v5e:",
+        "v3:2x2",
+        "v5e:2xa",
+        "v5e:0x4",
+        "2x4",
+        "h100",
+        "h100:0",
+        "h100:9",
+        "h100:8x",
+        "h100:8x0",
+        "h100:x2",
+        "l4:1",
+    ],
 )
 def test_wrong_names_are_refused(name):
     with pytest.raises(UserError, match=f"--plan_topology={name}: expected"):
@@ -214,6 +241,30 @@ def test_only_the_text_of_a_training_step_is_read(monkeypatch):
 def test_without_the_compiler_a_plan_for_gpus_says_what_to_install():
     with pytest.raises(UserError, match="--plan_topology=h100:8 needs .* jax-cuda13-plugin"):
         gpu_node("h100:8")
+
+
+def test_a_refused_program_does_not_fit_whatever_its_size(made):
+    """libtpu has 15.75 of v5e's 16 GiB, so it refuses a program of 15.9 GiB."""
+    refused = dataclasses.replace(
+        made.train, bytes=int(15.9 * GIB), limit=int(15.75 * GIB), compiled=None
+    )
+    text = as_text(on_tpus(made, train=refused))
+    assert "15.90 GiB of 15.75 GiB a device: DOES NOT FIT, 153.6 MiB too much" in text
+    without_limit = dataclasses.replace(refused, limit=None)
+    assert "DOES NOT FIT" in as_text(on_tpus(made, train=without_limit))
+    assert "DOES NOT FIT" in as_text(dataclasses.replace(made, train=without_limit))
+
+
+def test_decoding_that_does_not_fit_has_advice_of_its_own(made):
+    decode = dataclasses.replace(made.decode, rows=32, bytes=24 * GIB, limit=16 * GIB)
+    plan = on_tpus(made, decode=decode, param_bytes=0)
+    text = as_text(dataclasses.replace(plan, mesh={"data": 2, "fsdp": 2, "tensor": 1}))
+    assert text.count("DOES NOT FIT") == 1 and not plan.fits
+    advice = text.split("what would help:\n")[1]
+    assert "about --config.decode.batch_size=20," in advice
+    assert "--config.decode.method.beam_size" in advice and "batch.tokens" not in advice
+    one_each = dataclasses.replace(plan, mesh={"data": 32, "fsdp": 1, "tensor": 1})
+    assert "decode.batch_size" not in as_text(one_each) and "beam_size" in as_text(one_each)
 
 
 @pytest.mark.parametrize(
@@ -265,6 +316,36 @@ def test_flags_of_plans_need_plan(tmp_path, capsys):
     assert "--workdir is missing" in capsys.readouterr().err
     assert main(["train", recipe, "--plan", "--plan_topology=v9:1"]) == 2
     assert "--plan_topology=v9:1" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_command_on_eight_devices(tmp_path):
+    """Prints a plan with its collectives, and writes nothing."""
+    command = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        f"--config={ROOT / 'configs' / 'quickstart.py'}",
+        "--plan",
+        "--config.mesh.data=2",
+        "--config.mesh.fsdp=2",
+        "--config.mesh.tensor=2",
+        "--config.model.encoder.num_layers=1",
+        "--config.model.decoder.num_layers=1",
+    ]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=environment(8),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "plan for 8 x cpu" in done.stdout
+    assert "mesh data=2 x fsdp=2 x tensor=2" in done.stdout
+    assert "all-reduce" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

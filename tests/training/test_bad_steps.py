@@ -8,13 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import transformer_jax as tj
 from tests.training import toy
+from transformer_jax.config import Config
+from transformer_jax.errors import UserError
 from transformer_jax.models import api
-from transformer_jax.optimizers.optimizers import make_optimizer
-from transformer_jax.parallel.mesh import make_mesh, replicated
+from transformer_jax.optimizers.optimizers import Adafactor, Adam, Sgd, make_optimizer
+from transformer_jax.optimizers.schedules import ConstantSchedule
+from transformer_jax.parallel.mesh import MeshConfig, make_mesh, replicated
 from transformer_jax.paths import as_path
 from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.training.loop import fit
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import Horizon, Objective, make_train_step
 from transformer_jax.vocabulary import BOS_ID
@@ -37,7 +40,7 @@ def quadratic(model, params, batch, **options):
     return loss, loss, tokens
 
 
-@pytest.mark.parametrize("kind", [tj.Adam, tj.Adafactor, tj.Sgd])
+@pytest.mark.parametrize("kind", [Adam, Adafactor, Sgd])
 def test_a_bad_step_changes_no_parameter_no_optimizer_and_no_average(monkeypatch, kind):
     monkeypatch.setattr(api, "loss", quadratic)
     train = replace(
@@ -45,10 +48,10 @@ def test_a_bad_step_changes_no_parameter_no_optimizer_and_no_average(monkeypatch
         ema_decay=0.9,
         accumulate=2,
         optimizer=kind(),
-        schedule=tj.ConstantSchedule(learning_rate=0.1),
+        schedule=ConstantSchedule(learning_rate=0.1),
     )
     optimizer = make_optimizer(train.optimizer, train.schedule.build(16, 100))
-    mesh = make_mesh(tj.MeshConfig())
+    mesh = make_mesh(MeshConfig())
     params = {"w": jnp.linspace(-1.0, 2.0, 4)}
     # No two leaves may share a buffer: the step is given all of them.
     step_0, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))
@@ -105,8 +108,8 @@ def run(folder, bad, **changes):
             position += 1
 
     try:
-        return tj.fit(toy.MODEL, replace(toy.TRAIN, **changes), batches, workdir=folder)
-    except tj.UserError as error:
+        return fit(toy.MODEL, replace(toy.TRAIN, **changes), batches, workdir=folder)
+    except UserError as error:
         return error
 
 
@@ -116,7 +119,7 @@ def test_skipped_steps_are_counted_and_too_many_in_a_row_stop(
     # Positions 4, 5 are two in a row, 8 to 10 are three.
     bad = {4, 5, 8, 9, 10}
     error = run(tmp_path, bad, max_bad_steps=3)
-    assert isinstance(error, tj.UserError)
+    assert isinstance(error, UserError)
     assert "steps 9 to 11 (data positions 8 to 10)" in str(error) and "\n" not in str(error)
     assert any("2 of the last 3 steps skipped" in line for line in logged())
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["4", "8"]
@@ -136,5 +139,5 @@ def test_skipped_steps_are_counted_and_too_many_in_a_row_stop(
 
 
 def test_the_limit_must_be_at_least_one():
-    with pytest.raises(tj.UserError, match="train.max_bad_steps=0: must be greater than 0"):
-        tj.fit(toy.MODEL, replace(tj.Config().train, max_bad_steps=0), toy.batches_from)
+    with pytest.raises(UserError, match="train.max_bad_steps=0: must be greater than 0"):
+        fit(toy.MODEL, replace(Config().train, max_bad_steps=0), toy.batches_from)

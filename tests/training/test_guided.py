@@ -13,19 +13,23 @@ from tests.toy_run import RECIPE, train_command
 from transformer_jax.commands.main import main
 from transformer_jax.data.alignments import words
 from transformer_jax.data.batches import BatchPlan
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.identical import Identical
 from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.mapped_tokenizer import Tags, with_tags
 from transformer_jax.data.noise.marks import NoFinalMark
 from transformer_jax.data.pipeline import batches
+from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.data.tokenizer_training import train_tokenizers
+from transformer_jax.errors import UserError
 
 PAIRS = generate(5, 60)
 
 
 @pytest.fixture(scope="module")
 def tokenizers():
-    return tj.train_tokenizers(tj.TokenizerConfig(vocab_size=400), PAIRS)
+    return train_tokenizers(TokenizerConfig(vocab_size=400), PAIRS)
 
 
 def drawn_links(pairs, seed=0):
@@ -39,7 +43,7 @@ def drawn_links(pairs, seed=0):
     return found
 
 
-def write(folder: Path, pairs, links) -> tj.Files:
+def write(folder: Path, pairs, links) -> Files:
     names = []
     for name, lines in (
         ("train.en", [source for source, _ in pairs]),
@@ -48,7 +52,7 @@ def write(folder: Path, pairs, links) -> tj.Files:
     ):
         (folder / name).write_text("".join(line + "\n" for line in lines))
         names.append((str(folder / name),))
-    return tj.Files(train_source=names[0], train_target=names[1], train_alignment=names[2])
+    return Files(train_source=names[0], train_target=names[1], train_alignment=names[2])
 
 
 def corpus_of(data, tokenizers, folder):
@@ -70,9 +74,9 @@ def test_each_pair_of_a_batch_has_the_links_of_its_line(tmp_path, tokenizers, re
     pairs, links = list(PAIRS), drawn_links(PAIRS)
     pairs[7] = (pairs[7][0], pairs[7][0])
     corpus = tj.Corpus(write(tmp_path, pairs, links), ("en", "de"), reverse=reverse)
-    data = tj.DataConfig(corpora=(corpus,), validation_from_train=9, filters=(Identical(),))
+    data = DataConfig(corpora=(corpus,), validation_from_train=9, filters=(Identical(),))
     kept = [number for number in range(51) if number != 7]
-    config = tj.BatchConfig(tokens=256, max_length=40, num_buckets=2)
+    config = BatchConfig(tokens=256, max_length=40, num_buckets=2)
     for _ in range(2):
         ids = corpus_of(data, tokenizers, tmp_path)
         assert len(ids) == len(kept)
@@ -94,11 +98,11 @@ def test_each_pair_of_a_batch_has_the_links_of_its_line(tmp_path, tokenizers, re
 
 
 def test_the_cache_knows_the_alignments(tmp_path, tokenizers):
-    data = tj.DataConfig(write(tmp_path, PAIRS, drawn_links(PAIRS)))
+    data = DataConfig(write(tmp_path, PAIRS, drawn_links(PAIRS)))
     first = corpus_of(data, tokenizers, tmp_path / "cache")
     plain = corpus_of(
-        tj.DataConfig(
-            tj.Files(
+        DataConfig(
+            Files(
                 *data.source.train_source and (data.source.train_source, data.source.train_target)
             )
         ),
@@ -113,9 +117,9 @@ def test_the_cache_knows_the_alignments(tmp_path, tokenizers):
 
 def test_a_corpus_without_alignments_beside_one_that_has_some(tmp_path, tokenizers):
     source = write(tmp_path, PAIRS, drawn_links(PAIRS))
-    other = tj.Files(source.train_source, source.train_target)
+    other = Files(source.train_source, source.train_target)
     corpora = (tj.Corpus(other, ("en", "de")), tj.Corpus(source, ("en", "de"), tag=""))
-    ids = corpus_of(tj.DataConfig(corpora=corpora), tokenizers, tmp_path)
+    ids = corpus_of(DataConfig(corpora=corpora), tokenizers, tmp_path)
     found = ids.links.padded(np.array([0, 60]), (2, 64, 64))
     assert not found[0].any() and found[1].any()
 
@@ -125,7 +129,7 @@ def test_links_of_words_that_a_noise_took_are_left_out(tmp_path, tokenizers):
     source = write(tmp_path, pairs, [[(0, 0), (2, 2), (3, 3)]])
     noised = tj.Corpus(source, ("en", "de"), noise=(NoFinalMark(),))
     corpora = (tj.Corpus(source, ("en", "de")), noised)
-    ids = corpus_of(tj.DataConfig(corpora=corpora), tokenizers, tmp_path)
+    ids = corpus_of(DataConfig(corpora=corpora), tokenizers, tmp_path)
     found = ids.links.padded(np.array([1]), (1, 64, 64))[0]
     want = of_pieces(tokenizers, ("the dog sleeps", "der Hund schläft"), [(0, 0), (2, 2)])
     np.testing.assert_array_equal(found[: want.shape[0], : want.shape[1]], want)
@@ -136,7 +140,7 @@ def test_a_tag_before_a_text_moves_no_link(tmp_path, tokenizers):
     tagged = replace(tokenizers, source=with_tags(tokenizers.source, Tags(others=("<x>",))))
     source = write(tmp_path, PAIRS, drawn_links(PAIRS))
     corpora = (tj.Corpus(source, ("en", "de")), tj.Corpus(source, ("en", "de"), tag="<x>"))
-    ids = corpus_of(tj.DataConfig(corpora=corpora), tagged, tmp_path)
+    ids = corpus_of(DataConfig(corpora=corpora), tagged, tmp_path)
     plain, moved = ids.links.padded(np.array([0, len(PAIRS)]), (2, 64, 64))
     assert ids.source[len(PAIRS)].tolist()[1:] == ids.source[0].tolist()
     np.testing.assert_array_equal(moved[:, 1:], plain[:, :-1])
@@ -161,8 +165,8 @@ def test_a_line_that_is_no_alignment_is_named(tmp_path, tokenizers, line, words)
     lines = path.read_text().splitlines()
     lines[2] = line
     path.write_text("".join(each + "\n" for each in lines))
-    with pytest.raises(tj.UserError) as caught:
-        corpus_of(tj.DataConfig(source), tokenizers, tmp_path)
+    with pytest.raises(UserError) as caught:
+        corpus_of(DataConfig(source), tokenizers, tmp_path)
     assert words in str(caught.value)
 
 
@@ -196,6 +200,20 @@ def test_a_guided_training_is_continued_exactly(command, tmp_path):
     whole, parts = (tj.open_run(tmp_path / name) for name in ("whole", "parts"))
     jax.tree.map(np.testing.assert_array_equal, whole.params("latest"), parts.params("latest"))
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+
+
+@pytest.mark.slow
+def test_in_two_parts_with_half_of_the_rows_each_the_sum_is_the_same(command, tmp_path):
+    assert (
+        main(command("accumulated", "--config.train.accumulate=2", "--config.model.dropout_rate=0"))
+        == 0
+    )
+    assert (
+        main(command("at_once", "--config.batch.row_multiple=2", "--config.model.dropout_rate=0"))
+        == 0
+    )
+    found = [list(losses(tmp_path / name).values()) for name in ("accumulated", "at_once")]
+    np.testing.assert_allclose(*found, rtol=1e-5)
 
 
 def test_the_head_learns_the_links(tmp_path, command):

@@ -2,7 +2,11 @@
 
 import itertools
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from functools import partial
@@ -104,6 +108,29 @@ def test_the_average_of_bfloat16_parameters_is_kept_in_float32(tmp_path):
     )
 
 
+KILLED = """
+import os, signal
+from tests.training import test_loop, toy
+def batches(position):
+    for batch in toy.batches_from(position):
+        if position == {kill_at}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+        position += 1
+test_loop.fit(toy.MODEL, test_loop.TRAIN, batches, workdir={folder!r},
+              evaluate=test_loop.evaluate)
+"""
+
+
+def test_killed_and_continued_is_bit_identical(tmp_path, undisturbed):
+    code = KILLED.format(kill_at=10, folder=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ}, timeout=300)
+    assert done.returncode == -signal.SIGKILL
+    assert_same(run(tmp_path), undisturbed[1])
+    steps = [r["step"] for r in opened(tmp_path).metrics() if "loss" in r]
+    assert steps == sorted(set(steps)), "a step is recorded twice"
+
+
 def test_step_0_stands_once_in_the_metrics(tmp_path):
     """A run from `init_from`, killed before its first checkpoint, evaluates at step 0 again."""
     for minutes in (0.5, 0.6):
@@ -113,6 +140,18 @@ def test_step_0_stands_once_in_the_metrics(tmp_path):
         log.close()
     assert [each["step"] for each in read_metrics(as_path(tmp_path))] == [0, 50]
     assert log.minutes_before == 0.0
+
+
+@pytest.mark.slow
+def test_a_damaged_last_checkpoint_does_not_change_the_end(tmp_path, undisturbed, logged):
+    assert_same(run(tmp_path), undisturbed[1])
+    logged()
+    for file in (tmp_path / "checkpoints" / "12" / "params" / "d").iterdir():
+        file.write_bytes(file.read_bytes()[:-1])
+    assert_same(run(tmp_path), undisturbed[1])
+    line = logged()[0]
+    assert "bytes instead of" in line and "step 8" in line
+    assert opened(tmp_path).metrics()[-1]["step"] == 12
 
 
 def test_checkpoints_kept_are_the_last_and_the_best(undisturbed):

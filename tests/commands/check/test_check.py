@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -116,6 +117,24 @@ def test_a_model_with_other_losses_is_found():
     }
 
 
+def test_memory_is_in_gib(monkeypatch):
+    """On the devices that tell it, which a CPU does not."""
+    stats = {"bytes_limit": 5 << 30}
+    device = SimpleNamespace(memory_stats=lambda: stats, device_kind="a device")
+    monkeypatch.setattr(machine.jax, "devices", lambda: [device])
+    rows = {row.name: (row.value, row.unit) for row in machine.rows()}
+    assert rows["memory of a device"] == (5.0, "GiB")
+    stats["peak_bytes_in_use"] = 3 << 30
+    monkeypatch.setattr(speed, "Compiler", MagicMock(return_value=MagicMock(row_multiple=1)))
+    monkeypatch.setattr(speed, "program_bytes", lambda compiled: 2 << 30)
+    target = SimpleNamespace(device=None, devices=[device])
+    model = tj.ModelConfig(source_vocab_size=9, target_vocab_size=9)
+    step = speed._training_job(tj.Config(model=model), target, "a part", 0.0)
+    *_, row = step.rows({"state": lambda: None, "step": lambda *_: (None, np.ones(()))})
+    assert (row.name, row.value, row.unit) == ("memory, most so far", 3.0, "GiB")
+    assert row.beside == "planned 2.00 for the training step"
+
+
 @pytest.fixture
 def programs():
     """What is compiled."""
@@ -210,6 +229,35 @@ def test_a_limit_is_a_number_of_seconds(limit, capsys):
     assert capsys.readouterr().err.startswith(f"error: --limit={limit}: must be")
 
 
+def test_what_is_timed_waits_for_all_programs():
+    compiled = []
+    lower = [lambda n=n: Fake(lambda: compiled.append(n)) for n in range(3)]
+    found = [
+        jobs.Job("speed", str(n), {"one": lower[n]}, lambda _: [len(compiled)], True)
+        for n in range(3)
+    ]
+    assert list(jobs.run(found, 60.0)) == [3, 3, 3] and found == []
+
+
+def test_nothing_is_compiled_any_more_for_who_has_gone():
+    started, go = [], threading.Event()
+
+    def compile(number):
+        started.append(number)
+        go.wait(60)
+
+    many = [
+        jobs.Job("model", str(n), {"one": lambda n=n: Fake(lambda: compile(n))}, lambda _: [])
+        for n in range(jobs.NUM_THREADS + 5)
+    ]
+    first = jobs.Job("machine", "first", {}, lambda _: ["row"])
+    rows = jobs.run([first, *many], 60.0)
+    assert next(rows) == "row"
+    rows.close()
+    go.set()
+    assert len(started) <= jobs.NUM_THREADS
+
+
 @pytest.mark.parametrize(("value", "status"), [(1.0, 2), (2.0, 1)])
 def test_a_part_over_its_limit_ends_and_the_others_go_on(value, status, monkeypatch, capsys, ended):
     go_on = threading.Event()
@@ -259,6 +307,53 @@ def test_an_interrupted_check_says_what_is_missing(number, monkeypatch, capsys, 
         "- a check of mixers not finished: interrupted",
     ]
     assert ended == [2]
+
+
+def test_one_program_is_lowered_at_a_time_and_cores_compile(monkeypatch, ended):
+    lowering, compiling, most, lock = [], [], [], threading.Lock()
+
+    def compiled():
+        with lock:
+            compiling.append(1)
+            most.append(len(compiling))
+        if first.acquire(blocking=False):
+            full.wait(60)
+        with lock:
+            compiling.pop()
+        return 0.0
+
+    def lower():
+        lowering.append(1)
+        time.sleep(0.01)  # for another thread to come in
+        assert len(lowering) == 1
+        lowering.pop()
+        return Fake(compiled)
+
+    cores = os.cpu_count()
+    first = threading.Semaphore(cores)
+    # As many as there are cores compile together, and wait for one more to come in.
+    full = threading.Barrier(cores, action=lambda: time.sleep(0.1))
+    one = [job("mixers", lower) for _ in range(3 * cores)]
+    fake_checks(monkeypatch, [Job("product", "none", {}, lambda _: []), *one])
+    assert main(["check"]) == 0 and not ended
+    assert max(most) == cores
+
+
+def test_a_program_that_is_not_timed_gets_the_options_that_the_compiler_takes(monkeypatch):
+    taken = []
+
+    def compile(compiler_options):
+        if "xla_gpu_made_up" in compiler_options:
+            raise jax.errors.JaxRuntimeError("no such option")
+        taken.append(compiler_options)
+
+    monkeypatch.setattr(jobs, "options_for", lambda mesh: {"known": 1})
+    jobs._options.cache_clear()
+    jobs.Untuned(Fake(compile), CPU).compile()
+    monkeypatch.setattr(jobs, "UNTUNED", {"xla_gpu_made_up": 0})
+    jobs.Untuned(Fake(compile), CPU).compile()
+    jobs._options.cache_clear()
+    assert taken == [{"known": 1, "xla_gpu_autotune_level": 0}, {"known": 1}]
 
 
 def test_a_recipe_is_measured_without_a_plan_on_a_cpu():

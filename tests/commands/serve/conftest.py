@@ -8,10 +8,16 @@ import httpx
 import jax
 import pytest
 
-import transformer_jax as tj
 from tests.oracles import need
 from tests.small import small_model
+from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.data.tokenizer_training import train_tokenizers
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models.api import init
+from transformer_jax.models.config import StackConfig
+from transformer_jax.translation.translator import Translator
 
 
 @pytest.fixture(scope="session")
@@ -19,17 +25,17 @@ def translators():
     """(source, target) -> a translator. That from English takes 48 pieces: every sentence here."""
     need("starlette")
     pairs = generate(3, 400)
-    small = tj.StackConfig(num_layers=1)
-    decode = tj.DecodeConfig(method=tj.Beam(beam_size=3), batch_size=2, max_length_offset=3)
+    small = StackConfig(num_layers=1)
+    decode = DecodeConfig(method=Beam(beam_size=3), batch_size=2, max_length_offset=3)
     found = {}
     for seed, (source, target) in enumerate([("en", "de"), ("de", "en")]):
         texts = pairs if source == "en" else [(de, en) for en, de in pairs]
-        tokenizers = tj.train_tokenizers(tj.TokenizerConfig(vocab_size=400), texts)
+        tokenizers = train_tokenizers(TokenizerConfig(vocab_size=400), texts)
         config = small_model(400, both=small, d_ff=16, max_length={"en": 48, "de": 24}[source])
-        params = tj.init(config, jax.random.key(seed))
+        params = init(config, jax.random.key(seed))
         # Flat distributions would make every translation run to its limit.
         params = jax.tree.map(lambda x: 3 * x, params)
-        found[source, target] = tj.Translator(config, params, tokenizers, decode)
+        found[source, target] = Translator(config, params, tokenizers, decode)
     return found
 
 
@@ -47,21 +53,18 @@ def engines(translators):
 
 
 @contextlib.contextmanager
-def served(engines, *, ready=False, **options):
-    """The address of a server that runs in a thread; `ready`: once its programs are compiled."""
-    from transformer_jax.commands.serve.app import listen, make_app, make_server
+def served(app):
+    """The address of a server that runs in a thread."""
+    from transformer_jax.commands.serve.app import listen, make_server
 
     sock = listen("127.0.0.1", 0)
-    server = make_server(make_app(engines, **options))
+    server = make_server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()
-    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     try:
         while not server.started:
             time.sleep(0.01)
-        while ready and httpx.get(f"{url}/health").status_code != 200:
-            time.sleep(0.1)
-        yield url
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join(60)
@@ -71,5 +74,9 @@ def served(engines, *, ready=False, **options):
 @pytest.fixture(scope="module")
 def url(engines, sentences):
     """The address of a server of both directions, its programs compiled."""
-    with served(engines, ready=True, examples={"en": sentences[:3]}) as url:
+    from transformer_jax.commands.serve.app import make_app
+
+    with served(make_app(engines, examples={"en": sentences[:3]})) as url:
+        while httpx.get(f"{url}/health").status_code != 200:
+            time.sleep(0.1)
         yield url

@@ -1,18 +1,23 @@
 """`serve --workdir=A --workdir=B`: runs of one direction answer together."""
 
+import time
 from dataclasses import replace
 
 import httpx
 import jax
 import pytest
 
-import transformer_jax as tj
 from tests.commands.serve.conftest import served
 from tests.quick import quick
 from transformer_jax.commands.main import parse
 from transformer_jax.commands.run_flags import chosen_runs
+from transformer_jax.config import Config
+from transformer_jax.data.config import DataConfig
 from transformer_jax.formats.exporter import TrainedModel
 from transformer_jax.formats.run_folder import write_run
+from transformer_jax.models.api import init
+from transformer_jax.runs.ensemble import open_ensemble
+from transformer_jax.runs.folder import open_run
 
 TEXT = "The dog sleeps."
 
@@ -22,29 +27,32 @@ def folders(translators, tmp_path_factory):
     """Two runs of one direction and different parameters."""
     translator, folders = translators["en", "de"], []
     model = replace(translator.model.config, max_length=16)
-    config = tj.Config(
-        data=tj.DataConfig(source_language="en", target_language="de"),
+    config = Config(
+        data=DataConfig(source_language="en", target_language="de"),
         model=model,
         decode=replace(translator.decode_config, batch_size=2),
     )
     for seed in (1, 2):
         folders.append(tmp_path_factory.mktemp("runs") / str(seed))
-        params = jax.tree.map(lambda x: 3 * x, tj.init(model, jax.random.key(seed)))
+        params = jax.tree.map(lambda x: 3 * x, init(model, jax.random.key(seed)))
         write_run(folders[-1], TrainedModel(config, params, translator.tokenizers))
     return folders
 
 
 @pytest.mark.parametrize("mean", quick(["log_probs", "probs"], "probs"))
 def test_runs_of_one_direction_answer_together(folders, mean):
+    from transformer_jax.commands.serve.app import make_app
     from transformer_jax.commands.serve.engines import open_engine
 
     workdirs = [f"--workdir={folder}" for folder in folders]
     args = parse(["serve", *workdirs, f"--ensemble_mean={mean}"])
     ((run, decoding),) = chosen_runs(args)
-    (together,) = tj.open_ensemble(folders, mean=mean).translator().translate([TEXT])
-    alone = {tj.open_run(folder).translator().translate([TEXT])[0] for folder in folders}
+    (together,) = open_ensemble(folders, mean=mean).translator().translate([TEXT])
+    alone = {open_run(folder).translator().translate([TEXT])[0] for folder in folders}
     assert together not in alone
-    with served([open_engine(args.engine, run, args.checkpoint, **decoding)], ready=True) as url:
+    with served(make_app([open_engine(args.engine, run, args.checkpoint, **decoding)])) as url:
+        while httpx.get(f"{url}/health").status_code != 200:
+            time.sleep(0.1)
         form = {"q": TEXT, "source": "en", "target": "de"}
         answer = httpx.post(f"{url}/translate", json=form)
         assert (answer.status_code, answer.json()) == (200, {"translatedText": together})

@@ -19,7 +19,9 @@ GOOD = {"q": "der Hund", "source": "de", "target": "en"}
 @pytest.fixture(scope="module")
 def url(engines):
     """A server of the smaller model; what it has to compile takes most of this file's time."""
-    with served(engines[1:]) as url:
+    from transformer_jax.commands.serve.app import make_app
+
+    with served(make_app(engines[1:])) as url:
         yield url
 
 
@@ -198,7 +200,7 @@ def test_slow_clients_are_dropped_and_delay_nobody(engines, monkeypatch):
 
     monkeypatch.setattr(app, "HEAD_SECONDS", 0.5)
     monkeypatch.setattr(http, "BODY_SECONDS", 0.5)
-    with served(engines[1:]) as url:
+    with served(app.make_app(engines[1:])) as url:
         parts = urlsplit(url)
         address = parts.hostname, parts.port
         starts = [
@@ -229,7 +231,7 @@ def test_an_answered_client_does_not_keep_its_connection(engines, monkeypatch):
     from transformer_jax.commands.serve import app
 
     monkeypatch.setattr(app, "HEAD_SECONDS", 0.5)
-    with served(engines[1:]) as url:
+    with served(app.make_app(engines[1:])) as url:
         parts = urlsplit(url)
         with socket.create_connection((parts.hostname, parts.port), timeout=60) as sock:
             sock.sendall(b"GET /languages HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
@@ -252,7 +254,7 @@ def test_a_head_that_trickles_in_is_dropped_too(engines, monkeypatch):
     from transformer_jax.commands.serve import app
 
     monkeypatch.setattr(app, "HEAD_SECONDS", 0.5)
-    with served(engines[1:]) as url:
+    with served(app.make_app(engines[1:])) as url:
         parts = urlsplit(url)
         with (
             socket.create_connection((parts.hostname, parts.port), timeout=20) as sock,

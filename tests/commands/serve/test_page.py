@@ -322,7 +322,9 @@ def luminance(rgb):
 
 
 def test_a_key_is_asked_for(browser, engines, sentences):
-    with served(engines, keys=["secret"]) as url:
+    from transformer_jax.commands.serve.app import make_app
+
+    with served(make_app(engines, keys=["secret"])) as url:
         browser.get(url)
         wait(browser, lambda: one(browser, "#key").is_displayed())
         one(browser, "#text").send_keys(sentences[0])
@@ -362,11 +364,12 @@ def tagged(translators):
 
 def test_without_a_matrix_and_with_language_tokens(browser, tagged):
     """Marks are the effective attention, and only text is shown and offered."""
+    from transformer_jax.commands.serve.app import make_app
     from transformer_jax.commands.serve.jax_engine import JaxEngine
 
     text = "The dog sleeps."
     best = tagged.n_best([text], 1)[0][0]
-    with served([JaxEngine(tagged, "en", "de")]) as url:
+    with served(make_app([JaxEngine(tagged, "en", "de")])) as url:
         browser.get(url)
         wait(browser, lambda: all_of(browser, "#target option"))
         assert translated(browser, text) == best.text

@@ -42,6 +42,16 @@ def test_libretranslate_translates_a_batch_with_alternatives(url, best, sentence
     assert answer["alternatives"] == [each[1:] for each in expected]
 
 
+def test_there_are_as_many_alternatives_as_the_search_finds(url, best, sentences):
+    form = {"q": sentences[0], "source": "en", "target": "de", "alternatives": 10**9}
+    answer = httpx.post(f"{url}/translate", json=form).json()
+    assert answer["alternatives"] == list(dict.fromkeys(best(sentences[0], 3)))[1:]
+    assert httpx.post(f"{url}/translate", json=form | {"format": "html"}).json() == {
+        "translatedText": escape(best(sentences[0])[0], quote=False),
+        "alternatives": [],
+    }
+
+
 def test_lines_and_spaces_survive(url, best, sentences):
     one, two = sentences[:2]
     text = f"\n  {one}\r\n\r\n\t{two}  \n"
@@ -208,11 +218,22 @@ def test_deepl_refuses_what_it_cannot_keep(deepl, option):
 @pytest.fixture(scope="module")
 def guarded(engines):
     """A server that asks for a key, allows pages of one origin, and takes few characters."""
+    from transformer_jax.commands.serve.app import make_app
     from transformer_jax.commands.serve.http import Limits
 
     options = {"keys": ["first", "second"], "cors": ["https://a.example"]}
-    with served(engines, limits=Limits(characters=100, batch=2), **options) as url:
+    with served(make_app(engines, limits=Limits(characters=100, batch=2), **options)) as url:
         yield url
+
+
+def test_keys_by_the_client_of_deepl(guarded):
+    deepl = need("deepl")
+    with pytest.raises(deepl.AuthorizationException):
+        deepl.Translator("wrong", server_url=guarded).translate_text("the dog", target_lang="DE")
+    for key, text in (("first", "the dog"), ("second", "a cat")):
+        client = deepl.Translator(key, server_url=guarded)
+        client.translate_text(text, source_lang="EN", target_lang="DE")
+        assert client.get_usage().character.count == len(text)
 
 
 def test_keys(guarded):
@@ -251,7 +272,9 @@ def test_metrics(url):
 
 
 def test_a_full_queue_answers_429(engines):
-    with served(engines, queue=0) as url:
+    from transformer_jax.commands.serve.app import make_app
+
+    with served(make_app(engines, queue=0)) as url:
         answer = httpx.post(f"{url}/translate", json=GOOD)
         assert (answer.status_code, list(answer.json())) == (429, ["error"])
         answer = httpx.post(f"{url}/v2/translate", json={"text": ["a"], "target_lang": "DE"})
@@ -260,12 +283,15 @@ def test_a_full_queue_answers_429(engines):
 
 def test_a_client_that_goes_away_is_forgotten(engines):
     """Its sentence waits for others, for longer than the test; then the queue is empty."""
+    from transformer_jax.commands.serve.app import make_app
 
     def waiting(url):
         text = httpx.get(f"{url}/metrics").text
         return float(re.search(r"^transformer_jax_waiting_sentences (\S+)$", text, re.M)[1])
 
-    with served(engines, ready=True, window=600.0) as url:
+    with served(make_app(engines, window=600.0)) as url:
+        while httpx.get(f"{url}/health").status_code != 200:
+            time.sleep(0.1)
         with contextlib.suppress(httpx.ReadTimeout):
             httpx.post(f"{url}/translate", json=GOOD, timeout=0.5)
         for _ in range(100):
@@ -279,13 +305,14 @@ def test_it_is_not_healthy_before_all_programs_are_compiled(engines, monkeypatch
     import threading
 
     from transformer_jax.commands.serve import service
+    from transformer_jax.commands.serve.app import make_app
 
     caplog.set_level("INFO")
     said = f"1 of {2 * len(engines)} programs"
     go = threading.Event()
     monkeypatch.setattr(type(engines[0]), "warm_up", lambda self: [int, lambda: go.wait(60)])
     monkeypatch.setattr(service, "SECONDS_OF_SILENCE", 0)
-    with served(engines) as url:
+    with served(make_app(engines)) as url:
         answer = httpx.get(f"{url}/health")
         assert answer.status_code == 503
         for _ in range(100):
@@ -327,6 +354,23 @@ def test_the_page_gets_alignments_where_it_asks(url, translators, sentences):
     best = [[*each["translations"][0]["tokens"], 2] for each in plain["sentences"]]
     expected = translator.align(sentences[:2], best)
     assert links == [[list(link) for link in each] for each in expected]
+
+
+def test_alignments_are_not_refused_after_the_translation(url, sentences, monkeypatch):
+    """The queue is full as soon as one has been taken."""
+    from transformer_jax.commands.serve.batcher import Batcher, QueueFull
+
+    taken = []
+
+    def admit(batcher):
+        if taken:
+            raise QueueFull
+        taken.append(batcher)
+
+    monkeypatch.setattr(Batcher, "_admit", admit)
+    form = {"q": sentences[0], "source": "en", "target": "de", "alignments": True}
+    assert httpx.post(f"{url}/page/translate", json=form).status_code == 200
+    assert httpx.post(f"{url}/page/translate", json=form).status_code == 429
 
 
 def test_both_forms_translate_markup(url, best, sentences):

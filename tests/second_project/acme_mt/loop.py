@@ -1,4 +1,4 @@
-"""A loss of its own."""
+"""A loss, rules for decoding, and gradients by inputs."""
 
 import os
 import signal
@@ -59,3 +59,30 @@ def train(workdir: str | None, die_after: int = STEPS + 1) -> Any:
 
     config = tj.TrainConfig(steps=STEPS, checkpoint_every=2, evaluate_every=STEPS)
     return tj.fit(MODEL, config, batches, loss=r_drop, workdir=workdir, should_stop=should_stop)
+
+
+def never(piece: int, size: int) -> tj.Constrained:
+    """A beam of two that does not write a piece."""
+    return tj.Constrained(tj.Beam(2), lambda prefix, position: jnp.arange(size) != piece)
+
+
+def always(piece: int, size: int) -> tj.Constrained:
+    """A beam of two that does not end before it has written a piece."""
+    eos = 2
+
+    def rule(prefix_BZT: jax.Array, position: jax.Array) -> jax.Array:
+        return (prefix_BZT == piece).any(-1, keepdims=True) | (jnp.arange(size) != eos)
+
+    return tj.Constrained(tj.Beam(2), rule)
+
+
+def gradient_by_source(params: Any, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, Any]:
+    """The gradient of a sum of logits by the embeddings of the source, and the sum by them."""
+    target_in = tj.shift_right(batch["target"])
+    words, target_words = tj.embed(MODEL, params, batch["source"], target_in)
+
+    def total(words: jax.Array) -> jax.Array:
+        both = words, batch["source_mask"], target_words, batch["target_mask"]
+        return jnp.tanh(tj.apply(MODEL, params, *both)).sum()
+
+    return jax.grad(total)(words), (jax.jit(total), words)
