@@ -15,11 +15,8 @@ from tests.formats import exporter_suite as suite
 from tests.formats.runtimes import NaiveInNumPy
 from tests.quick import quick
 from transformer_jax.config import Config
-from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer import load_processor
 from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
 from transformer_jax.formats.export import export, write
@@ -63,18 +60,6 @@ MODELS = {
     },
     "adapter": STUDENT | {"adapter": Lora(rank=2)},
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizers():
-    return suite.tokenizers()
-
-
-@pytest.fixture(scope="module")
-def two(tokenizers):
-    texts = [pair[1] for pair in generate(1, 200)]
-    other = train_tokenizer(TokenizerConfig(vocab_size=330, kind="bpe"), texts, "target")
-    return Tokenizers(tokenizers.source, other)
 
 
 @pytest.mark.parametrize("name", quick(MODELS, "student", "untied", "no biases"))
