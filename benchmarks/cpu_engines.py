@@ -18,6 +18,8 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,7 @@ def in_ctranslate2(folder: str, format: str, cores: int) -> Translate:
 
 
 def in_onnxruntime(folder: str, format: str, cores: int) -> Translate:
-    """onnxruntime with a thread for each core: the search of docs/interop.md, in batches."""
+    """onnxruntime: the search of docs/interop.md; each core has its own batches, as ours."""
     import numpy as np
     import onnxruntime
 
@@ -75,15 +77,17 @@ def in_onnxruntime(folder: str, format: str, cores: int) -> Translate:
     run = tj.open_run(folder)
     path = Path(os.fspath(export(run, format, Path(tempfile.mkdtemp()) / "exported")))
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = cores
+    options.intra_op_num_threads = 1
+    pool = ThreadPoolExecutor(cores)
     decoder, encoder = (
         onnxruntime.InferenceSession(str(each), options)
         for each in sorted((path / "onnx").glob("*.onnx"))
     )
     search = json.loads((path / "generation_config.json").read_text())
     pasts = [each for each in decoder.get_inputs() if each.name.startswith("past")]
-    made = [each.name.replace("past_key_values", "present") for each in pasts]
+    presents = [each.name.replace("past_key_values", "present") for each in pasts]
     source, target = run.tokenizers().source, run.tokenizers().target
+    limit = run.config.decode.max_target_length
     value, end = onnxruntime.OrtValue.ortvalue_from_numpy, search["eos_token_id"]
 
     def batch(rows: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -103,10 +107,10 @@ def in_onnxruntime(folder: str, format: str, cores: int) -> Translate:
         given |= {"encoder_hidden_states": states, "encoder_attention_mask": mask}
         tokens = [np.full(len(rows), search["decoder_start_token_id"])]
         done = np.zeros(len(rows), bool)
-        while not done.all() and len(tokens) < 3 * widest + 3:
+        while not done.all() and len(tokens) <= limit(widest + 1):
             given["input_ids"] = value(tokens[-1][:, None])
             given["use_cache_branch"] = value(np.array([len(tokens) > 1]))
-            wanted = [name for name in made if len(tokens) == 1 or "encoder" not in name]
+            wanted = [name for name in presents if len(tokens) == 1 or "encoder" not in name]
             logits, *kept = decoder.run_with_ort_values(["logits", *wanted], given)
             scores = logits.numpy()[:, 0]
             scores[:, search["suppress_tokens"]] = -np.inf
@@ -119,11 +123,11 @@ def in_onnxruntime(folder: str, format: str, cores: int) -> Translate:
     def translate(texts: Sequence[str]) -> list[str]:
         rows = source.encode_batch(list(texts))
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        parts = [order[start : start + 32] for start in range(0, len(rows), 32)]
         found = [""] * len(rows)
-        for start in range(0, len(rows), 32):
-            some = order[start : start + 32]
-            for i, ids in zip(some, batch([rows[i] for i in some]), strict=True):
-                found[i] = target.decode(ids)
+        made = pool.map(batch, [[rows[i] for i in part] for part in parts])
+        for i, ids in zip(order, chain.from_iterable(made), strict=True):
+            found[i] = target.decode(ids)
         return found
 
     return translate

@@ -170,7 +170,8 @@ class InOnnxruntime:
             given["input_ids"] = tokens[:, None]
             made = dict(zip(names, self._decoder.run(None, given), strict=True))
             logits = made.pop("logits")[:, 0]
-            given |= made | {"use_cache_branch": np.array([True])}
+            given |= {name: value for name, value in made.items() if value.size}
+            given["use_cache_branch"] = np.array([True])
             logits -= logits.max(-1, keepdims=True)
             tokens = yield logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 

@@ -6,7 +6,7 @@ SentencePiece models.
 
 The decoder reads one token at a time. What it keeps are keys and values, or the numbers of an SSRU,
 and without keys that say how many tokens there were, this number. On the first token it projects
-the memory.
+the memory; later it returns nothing of it, as Optimum's decoders.
 
 Positions and sparse mixers become tables (`stack_tables.py`). Grouped heads are written one by one.
 """
@@ -14,6 +14,7 @@ Positions and sparse mixers become tables (`stack_tables.py`). Grouped heads are
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -141,19 +142,25 @@ class _Half:
         square = g("ReduceMean", g("Mul", x, x), axes=[-1])
         return g("Mul", g("Div", x, g("Sqrt", g("Add", square, np.float32(epsilon)))), *weights)
 
-    def _dense(self, name: str, x: str, form: Callable[[Any], Any] = np.asarray) -> str:
-        y = self.graph.dense(x, form(self._flat.pop(f"{name}/kernel")))
-        bias = self._flat.pop(f"{name}/bias", None)
-        return y if bias is None else self.graph("Add", y, form(bias))
+    def _dense(self, x: str, *names: str, form: Callable[[Any], Any] = np.asarray) -> str:
+        """One product with the kernels of all names, side by side."""
+        kernels = [self._flat.pop(f"{name}/kernel") for name in names]
+        biases = [
+            self._flat.pop(f"{name}/bias", np.zeros(kernel.shape[-1:], np.float32))
+            for name, kernel in zip(names, kernels, strict=True)
+        ]
+        kernel, bias = (np.concatenate([*map(form, each)], -1) for each in (kernels, biases))
+        y = self.graph.dense(x, kernel)
+        return self.graph("Add", y, bias) if bias.any() else y
 
     def _feed_forward(self, layer: int, x: str) -> str:
         config: Any = self._config.feed_forward
         name, is_gated = f"{self._stack.name}/blocks_{layer}/feed_forward", isinstance(config, Glu)
-        first = self._dense(f"{name}/{'gate' if is_gated else 'up'}", x)
+        first = self._dense(x, f"{name}/{'gate' if is_gated else 'up'}")
         h = self._activated(config.activation, first)
         if is_gated:
-            h = self.graph("Mul", h, self._dense(f"{name}/up", x))
-        return self._dense(f"{name}/down", h)
+            h = self.graph("Mul", h, self._dense(x, f"{name}/up"))
+        return self._dense(h, f"{name}/down")
 
     def _activated(self, kind: str, x: str) -> str:
         g = self.graph
@@ -168,35 +175,45 @@ class _Half:
             inner = g("Tanh", g("Mul", g("Add", x, cube), np.float32((2 / np.pi) ** 0.5)))
         return g("Mul", g("Mul", x, np.float32(0.5)), g("Add", inner, np.float32(1)))
 
-    def _part(self, x: str, name: str, part: str, positions: str = "") -> str:
-        """Queries, keys or values [B, H, L, K], turned at positions if the stack does that."""
-        g, heads, width = self.graph, self._heads, self._width
+    def _of_each_head(self, w: np.ndarray) -> np.ndarray:
+        """[..., groups * K] -> [..., H * K]."""
+        groups = w.reshape(*w.shape[:-1], -1, self._width)
+        each = np.repeat(groups, self._heads // groups.shape[-2], -2)
+        return each.reshape(*w.shape[:-1], -1)
 
-        def of_each_head(w: np.ndarray) -> np.ndarray:
-            groups = w.reshape(*w.shape[:-1], -1, width)
-            return np.repeat(groups, heads // groups.shape[-2], -2).reshape(*w.shape[:-1], -1)
-
-        y = self._dense(f"{name}/heads/{part}", x, of_each_head)
-        y = g("Transpose", g("Reshape", y, [0, 0, heads, width]), perm=[0, 2, 1, 3])
-        position, places = self._stack.config.position, jnp.arange(self._stack.length)
-        if not (positions and isinstance(position, Rope) and part != "value"):
-            return y
+    def _parts(self, x: str, name: str, positions: str) -> Sequence[str]:
+        """Queries, keys and values [B, H, L, K], turned at positions if the stack does that."""
+        g, width, position = self.graph, self._width, self._stack.config.position
+        names = [f"{name}/heads/{part}" for part in self._PARTS]
+        self._by_head(self._dense(x, *names, form=self._of_each_head), names)
+        if not isinstance(position, Rope):
+            return names
+        places = jnp.arange(self._stack.length)
         ones = jnp.tile(jnp.array([1.0, 0.0]), (1, len(places), 1, width // 2))
         turned = np.asarray(rotated(ones, places, position.base))[0, :, 0]
         cos, sin = (g("Gather", np.repeat(turned[:, i::2], 2, -1), positions) for i in (0, 1))
         quarter = np.kron(np.eye(width // 2), [[0, 1], [-1, 0]]).astype(np.float32)
-        return g("Add", g("Mul", y, cos), g("Mul", g("MatMul", y, quarter), sin))
+        *both, value = names
+        return [
+            *(g("Add", g("Mul", y, cos), g("Mul", g("MatMul", y, quarter), sin)) for y in both),
+            value,
+        ]
 
-    def _attend(self, name: str, mixer: Any, parts: Sequence[str], *biases: str) -> str:
-        """Attention of queries to keys and values [B, H, L, K] each, and the map of the output."""
+    def _by_head(self, y: str, names: Sequence[str]) -> None:
+        """[B, L, N * H * K] as N results [B, H, L, K]."""
+        g, num_heads = self.graph, len(names) * self._heads  # -1 is no number of nothing
+        y = g("Transpose", g("Reshape", y, [0, 0, num_heads, self._width]), perm=[0, 2, 1, 3])
+        g("Split", y, axis=1, outputs=names)
+
+    def _read(self, mixer: Any, parts: Sequence[str], *biases: str) -> str:
+        """What attention of queries to keys and values [B, H, L, K] each reads; as these."""
         g, (query, key, value) = self.graph, parts
         scale = getattr(mixer, "score_scale", None) or self._width**-0.5
         scores = g("MatMul", query, g("Transpose", key, perm=[0, 1, 3, 2]))
         scores = g("Mul", scores, np.float32(scale))
         for bias in biases:
             scores = g("Add", scores, bias)
-        y = g("Transpose", g("MatMul", g("Softmax", scores), value), perm=[0, 2, 1, 3])
-        return self._dense(f"{name}/heads/out", g("Reshape", y, [0, 0, -1]))
+        return g("MatMul", g("Softmax", scores), value)
 
     def _bias(self, layer: int, queries: str, num_keys: str) -> list[str]:
         """What a layer adds to its scores: [H, L, M]; none, or once for all that are alike."""
@@ -234,8 +251,10 @@ class _Encoder(_Half):
 
         def mix(layer: int, x: str) -> str:
             name, bias = f"encoder/blocks_{layer}/mixer", self._bias(layer, positions, length)
-            parts = [self._part(x, name, part, positions) for part in self._PARTS]
-            return self._attend(name, self._stack.mixers[layer], parts, mask, *bias)
+            parts = self._parts(x, name, positions)
+            y = self._read(self._stack.mixers[layer], parts, mask, *bias)
+            y = g("Reshape", g("Transpose", y, perm=[0, 2, 1, 3]), [0, 0, -1])
+            return self._dense(y, f"{name}/heads/out")
 
         x = self._run(read(ids), table.shape[1], positions, mixer=mix)
         g.end("last_hidden_state", (*shape, self._config.d_model), of=x)
@@ -247,6 +266,7 @@ class _Decoder(_Half):
     def _write(self) -> None:
         g, config, mixers = self.graph, self._config, self._stack.mixers
         ids, mask = g.end("input_ids", ("batch", 1), INT64), self._mask("encoder_attention_mask")
+        ids = g("Squeeze", ids, [1])
         read_at = (layer for layer, mixer in enumerate(mixers) if not isinstance(mixer, SSRU))
         if (layer := next(read_at, None)) is not None:
             position = g("Shape", self._past(f"{layer}.decoder.key"), start=2, end=3)
@@ -257,7 +277,7 @@ class _Decoder(_Half):
             g.end("present.position", (1,), of=g("Cast", after, to=FLOAT))
         table = self._flat.pop("target_embedding/table")
         read, project = g.table(widened(table, config.d_model))
-        words, memory = read(ids), self._memory()
+        words, is_kept = read(ids), self._memory()
         if config.start_id is None:  # zeros
             is_start = g("Unsqueeze", g("Equal", ids, np.int64(BOS_ID)), [-1])
             words = g("Where", is_start, np.float32(0), words)
@@ -265,29 +285,43 @@ class _Decoder(_Half):
         def mix(layer: int, x: str) -> str:
             name, end = f"decoder/blocks_{layer}/mixer", f"{layer}.decoder."
             if isinstance(mixers[layer], SSRU):
-                forget, into = (self._dense(f"{name}/{part}", x) for part in ("forget", "into"))
+                forget, into = (self._dense(x, f"{name}/{part}") for part in ("forget", "into"))
                 written = g("Mul", g("Sigmoid", g("Neg", forget)), into)
                 kept = g("Mul", g("Sigmoid", forget), self._past(f"{end}state"))
                 return g("Relu", self._present(f"{end}state", g("Add", kept, written)))
-            query, *now = (self._part(x, name, part, position) for part in self._PARTS)
+            query, *now = self._parts(x, name, position)
             for i, part in enumerate(self._PARTS[1:]):
                 now[i] = g("Concat", self._past(f"{end}{part}"), now[i], axis=2)
                 self._present(f"{end}{part}", now[i])
             bias = self._bias(layer, position, after)
-            return self._attend(name, mixers[layer], (query, *now), *bias)
+            return out(name, self._read(mixers[layer], (query, *now), *bias))
 
         def cross(layer: int, x: str) -> str:
             name = f"decoder/blocks_{layer}/cross"
-            parts = [self._part(x, name, "query"), *memory[2 * layer : 2 * layer + 2]]
-            return self._attend(name, config.cross, parts, mask)
+            query = [f"{name}/heads/query"]
+            self._by_head(self._dense(x, *query, form=self._of_each_head), query)
+            memory = [f"{layer}.encoder.{part}" for part in self._PARTS[1:]]
+            kept, made = map(self._past, memory), (f"present.{each}" for each in memory)
+            both = (
+                partial(self._read, config.cross, [*query, *each], mask) for each in (kept, made)
+            )
+            return out(name, g.choose(is_kept, *both))
+
+        def out(name: str, y: str) -> str:
+            return self._dense(g("Reshape", y, [0, -1]), f"{name}/heads/out")
 
         x = self._run(words, table.shape[1], position, mixer=mix, cross=cross)
-        x = g("Mul", x, np.float32(config.logit_scale))
+        x = g("Unsqueeze", g("Mul", x, np.float32(config.logit_scale)), [1])
         kernel = self._flat.pop("projection/kernel", None)
         x = project(x) if kernel is None else g.dense(x, kernel)
         bias_V = self._flat.pop("output_bias/bias", np.zeros(len(table), np.float32)).copy()
         bias_V[list(config.unused_ids)] += UNUSED
-        g.end("logits", ("batch", 1, len(table)), of=g("Add", x, bias_V))
+        g.end("logits", ("batch", 1, len(table)), of=g("Add", x, bias_V) if bias_V.any() else x)
+
+    def _by_head(self, y: str, names: Sequence[str]) -> None:
+        """As for any length, of one token: [B, N * H * K] as N results [B, H, 1, K]."""
+        g = self.graph
+        g("Split", g("Reshape", y, [0, -1, 1, self._width]), axis=1, outputs=names)
 
     def _past(self, name: str) -> str:
         return self.graph.end(f"past_key_values.{name}", self._shape(name, "past_length"))
@@ -297,21 +331,23 @@ class _Decoder(_Half):
 
     def _shape(self, name: str, length: str) -> Sequence[int | str]:
         if name.endswith("state"):
-            return "batch", 1, self._config.d_model
+            return "batch", self._config.d_model
         side = "encoder_" if "encoder" in name else ""
         return "batch", self._heads, side + length, self._width
 
-    def _memory(self) -> list[str]:
-        """The keys and values of the memory, layer by layer: made once, and then kept."""
-        g, found = self.graph, []
-        read = g.end("encoder_hidden_states", ("batch", "encoder_length", self._config.d_model))
-        # The first time all of it is appended to nothing, and then nothing to all of it.
-        is_kept = g.end("use_cache_branch", (1,), BOOL)
+    def _memory(self) -> str:
+        """Makes the keys and values of the memory, the first time; returns whether they are kept.
+
+        Later they are made of nothing.
+        """
+        g, shape = self.graph, ("batch", "encoder_length", self._config.d_model)
+        read, is_kept = g.end("encoder_hidden_states", shape), g.end("use_cache_branch", (1,), BOOL)
         num_new = g("Where", is_kept, [0], g("Shape", read, start=1, end=2))
         new = g("Slice", read, [0], num_new, [1])
-        for layer in range(len(self._stack.mixers)):
-            for part in self._PARTS[1:]:
-                made = self._part(new, f"decoder/blocks_{layer}/cross", part)
-                name = f"{layer}.encoder.{part}"
-                found.append(self._present(name, g("Concat", self._past(name), made, axis=2)))
-        return found
+        ends = [(n, part) for n in range(len(self._stack.mixers)) for part in self._PARTS[1:]]
+        kernels = [f"decoder/blocks_{n}/cross/heads/{part}" for n, part in ends]
+        names = [f"present.{n}.encoder.{part}" for n, part in ends]
+        super()._by_head(self._dense(new, *kernels, form=self._of_each_head), names)
+        for (n, part), name in zip(ends, names, strict=True):
+            self._present(f"{n}.encoder.{part}", name)
+        return is_kept

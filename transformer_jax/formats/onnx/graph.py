@@ -45,6 +45,18 @@ class Graph:
         self._nodes.append(helper.make_node(op, names, made, **more))
         return made[0]
 
+    def choose(self, condition: str, *branches: Callable[[], str]) -> str:
+        """The result of the first of two branches where a condition holds, else of the second."""
+        from onnx import helper
+
+        outer, graphs = self._nodes, []
+        for write in branches:
+            self._nodes = []
+            result = helper.make_tensor_value_info(write(), FLOAT, None)
+            graphs.append(helper.make_graph(self._nodes, "branch", [], [result]))
+        self._nodes = outer
+        return self("If", condition, then_branch=graphs[0], else_branch=graphs[1])
+
     def end(self, name: str, shape: Sequence[int | str], kind: int = FLOAT, of: str = "") -> str:
         """Declares an input, or of a result an output; dynamic sizes have names."""
         from onnx import helper
