@@ -47,7 +47,7 @@ def test_the_card_has_what_the_run_knows(run):
     assert "- test.best: BLEU 36.44 (`nrefs:1|case:mixed`)" in body
     assert "transformer-jax import --from=FOLDER" in body and "Licence: cc-by-4.0." in body
     assert "train.en" in body and "secret" not in body
-    assert "`transformer-jax export --format='safetensors" in body
+    assert '`transformer-jax export --format="safetensors"' in body
 
 
 def test_without_a_licence_the_card_says_so_and_nothing_is_pushed(run, capsys):

@@ -29,7 +29,7 @@ def card(run: Run, exporter: Exporter, licence: str | None) -> str:
     """
     uses = yaml.safe_load((files("transformer_jax.formats") / "uses.yaml").read_text())
     kind, format = kind_of(exporter, EXPORTERS), to_text(_without_folders(exporter), EXPORTERS)
-    data, command = run.config.data, f"transformer-jax export --format='{format}'"
+    data, command = run.config.data, f'transformer-jax export --format="{format}"'
     directions: Sequence[Any] = [(data.source_language or "und", data.target_language or "und")]
     with contextlib.suppress(UserError):  # a run of which no text is known
         directions = data.directions
