@@ -5,12 +5,21 @@ when a program is compiled for devices that are only described (`train.py --plan
 traces the variant of every platform, and the compiled program has that of its own.
 """
 
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 
 T = TypeVar("T")
+
+
+@functools.cache
+def has_amx() -> bool:
+    """Whether this machine's CPU multiplies tiles of int8, as Linux says."""
+    about = Path("/proc/cpuinfo")
+    return about.exists() and " amx_int8" in about.read_text()
 
 
 def by_platform(function: Callable[..., Any], *arrays: Any, other: T, **settings: T) -> Any:
