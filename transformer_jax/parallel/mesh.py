@@ -1,5 +1,6 @@
 """The device mesh, and the one table that maps logical axes of arrays to mesh axes."""
 
+import functools
 import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -96,6 +97,7 @@ def batch_devices(mesh: Mesh) -> int:
     return math.prod(mesh.shape[axis] for axis in axes)
 
 
+@functools.cache
 def num_processes(mesh: Mesh) -> int:
     """The number of processes to which the mesh's devices belong."""
     return len({device.process_index for device in mesh.devices.flat})

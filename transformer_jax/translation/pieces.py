@@ -52,7 +52,8 @@ class Pieces:
         """
         if isinstance(given, str):
             tokenizer = self.tokenizers.target
-            return list(tokenizer.encode(given)[0 if with_prefix else len(tokenizer.prefix) :])
+            ids = tokenizer.encode(given) if given else tokenizer.prefix  # of each call, and often
+            return list(ids[0 if with_prefix else len(tokenizer.prefix) :])
         ids = [int(i) for i in given]
         for i in ids:
             if not EOS_ID < i < self.num_targets:
