@@ -1,9 +1,8 @@
 """What the tests of `linear` and `performer` share."""
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
+from tests.mixers.formula import assert_same_with_gradients
 from tests.reference.naive_kernel_attention import naive_kernel_attention
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.positions.base import Position, PositionConfig
@@ -37,7 +36,6 @@ def build(name, *, causal, turned=True, **options):
 def assert_module_is_the_formula(mixer, variables, features, *, causal):
     """Outputs and gradients, with rotation in the numerator only, and padding."""
     at = jnp.arange(suite.LENGTH)
-    real = suite.MASK[..., None]
 
     def by_hand(bound, x):
         k, v = bound.heads.keys_values(x)
@@ -46,19 +44,4 @@ def assert_module_is_the_formula(mixer, variables, features, *, causal):
         y = naive_kernel_attention(q, k, v, suite.MASK, causal=causal, norm_q=norm_q, norm_k=norm_k)
         return bound.heads.join(y)
 
-    @jax.jit
-    def both(variables, x):
-        def loss(variables, x, is_module):
-            bound = mixer.bind(variables)
-            y = bound(x, suite.MASK) if is_module else by_hand(bound, x)
-            y = jnp.where(real, y, 0.0)
-            return (y**2).sum(), y
-
-        gradient = jax.grad(loss, (0, 1), has_aux=True)
-        return gradient(variables, x, True), gradient(variables, x, False)
-
-    (got_grads, got), (want_grads, want) = both(variables, suite.inputs())
-    np.testing.assert_allclose(got, want, atol=2e-5)
-    for got_grad, want_grad in zip(*map(jax.tree.leaves, (got_grads, want_grads)), strict=True):
-        assert jnp.abs(want_grad).max() > 0
-        np.testing.assert_allclose(got_grad, want_grad, rtol=1e-4, atol=1e-4)
+    assert_same_with_gradients(mixer, variables, by_hand, suite.inputs(), suite.MASK)

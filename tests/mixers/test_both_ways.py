@@ -88,17 +88,6 @@ def test_concat_projects_both_directions():
         np.testing.assert_allclose(y[row, :n], want, rtol=1e-5)
 
 
-def test_the_padded_length_changes_nothing():
-    mixer = build()
-    y, params = run(mixer)
-    longer = jnp.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=9.0)
-    mask = jnp.pad(MASK, ((0, 0), (0, 4)))
-    got = mixer.apply({"params": params}, longer, mask)
-    np.testing.assert_allclose(
-        got[:, :5] * MASK[..., None], y * MASK[..., None], rtol=1e-5, atol=1e-6
-    )
-
-
 def test_the_decoder_holds_the_causal_mixer_itself():
     mixer = build(causal=True)
     y, params = run(mixer)

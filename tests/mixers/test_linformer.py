@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from tests.mixers.formula import assert_same_with_gradients
 from tests.reference.naive_linformer import naive_linformer
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full
@@ -42,22 +43,7 @@ def test_the_module_is_the_formula(sharing, shapes):
         y = naive_linformer(bound.heads.queries(x), k, v, np.asarray(suite.MASK), e, f)
         return bound.heads.join(y)
 
-    @jax.jit
-    def both(variables, x):
-        def loss(variables, x, is_module):
-            bound = mixer.bind(variables)
-            y = bound(x, suite.MASK) if is_module else by_hand(bound, x)
-            y = jnp.where(suite.MASK[..., None], y, 0.0)
-            return (y**2).sum(), y
-
-        gradient = jax.grad(loss, (0, 1), has_aux=True)
-        return gradient(variables, x, True), gradient(variables, x, False)
-
-    (got_grads, got), (want_grads, want) = both(variables, suite.inputs())
-    np.testing.assert_allclose(got, want, atol=2e-5)
-    for got_grad, want_grad in zip(*map(jax.tree.leaves, (got_grads, want_grads)), strict=True):
-        assert jnp.abs(want_grad).max() > 0
-        np.testing.assert_allclose(got_grad, want_grad, rtol=1e-4, atol=1e-4)
+    assert_same_with_gradients(mixer, variables, by_hand, suite.inputs(), suite.MASK)
 
 
 def test_projected_by_the_identity_it_is_full_attention():
@@ -81,15 +67,6 @@ def test_it_begins_with_the_same_tokens_in_a_row_of_keys_and_of_values():
         np.testing.assert_array_equal(matrix[0].argmax(axis=-1), np.arange(12) % 4)
         np.testing.assert_allclose(np.linalg.norm(matrix[0], axis=0), 1, atol=0.2)
         assert len(np.unique(matrix[0], axis=0)) == 12  # all positions differ
-
-
-def test_the_length_of_the_padding_is_invisible():
-    mixer, variables = build(max_length=12)
-    x, mask = suite.inputs(), suite.MASK
-    longer = jnp.pad(x, ((0, 0), (0, 5), (0, 0)), constant_values=9.0)
-    got = suite.parallel(mixer, variables, longer, jnp.pad(mask, ((0, 0), (0, 5))))
-    want = suite.parallel(mixer, variables, x, mask)
-    np.testing.assert_allclose(got[:, : suite.LENGTH][mask], want[mask], atol=2e-5)
 
 
 def test_it_says_what_it_cannot_do():

@@ -22,24 +22,6 @@ def build(*, causal, config=SMALL):
     return mixer, suite.initialised(mixer)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        suite.check_step_equals_parallel,
-        suite.check_no_leak,
-        suite.check_padding_and_batch_mates,
-        suite.check_beams_permute,
-    ],
-)
-def test_decoder_with_several_buckets(check):
-    check(*build(causal=True))
-
-
-@pytest.mark.parametrize("check", [suite.check_padding_and_batch_mates, suite.check_gradients])
-def test_encoder_with_several_buckets(check):
-    check(*build(causal=False))
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_module_is_the_formula(causal):
     mixer, variables = build(causal=causal)
@@ -60,15 +42,6 @@ def test_the_module_is_the_formula(causal):
     got = suite.parallel(mixer, variables, x)
     want = mixer.apply(variables, method=by_hand)
     np.testing.assert_allclose(got[suite.MASK], want[suite.MASK], atol=2e-5)
-
-
-def test_the_length_of_the_padding_is_invisible():
-    mixer, variables = build(causal=False)
-    x, mask = suite.inputs(), suite.MASK
-    longer = jnp.pad(x, ((0, 0), (0, 5), (0, 0)), constant_values=9.0)
-    got = suite.parallel(mixer, variables, longer, jnp.pad(mask, ((0, 0), (0, 5))))
-    want = suite.parallel(mixer, variables, x, mask)
-    np.testing.assert_allclose(got[:, : suite.LENGTH][mask], want[mask], atol=2e-5)
 
 
 def test_no_matrix_of_length_by_length_is_built():

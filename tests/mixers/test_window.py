@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.mixers.formula import assert_same_with_gradients
 from tests.mixers.sparse_cases import (
     BATCH,
     LENGTH,
@@ -38,22 +39,7 @@ def test_the_module_is_the_formula_with_its_projections_and_hooks(causal, monkey
         y = naive_masked_attention(q, k, v, mask, allowed, bound.position.bias(at, at))
         return bound.heads.join(y)
 
-    @jax.jit
-    def both(variables, x):
-        def loss(variables, x, is_module):
-            bound = mixer.bind(variables)
-            y = bound(x, mask) if is_module else by_hand(bound, x)
-            return (jnp.where(mask[..., None], y, 0.0) ** 2).sum(), y
-
-        gradient = jax.grad(loss, (0, 1), has_aux=True)
-        return gradient(variables, x, True), gradient(variables, x, False)
-
-    (got_grads, got), (want_grads, want) = both(variables, inputs())
-    real = mask[..., None]
-    np.testing.assert_allclose(jnp.where(real, got, 0), jnp.where(real, want, 0), atol=2e-5)
-    for got_grad, want_grad in zip(*map(jax.tree.leaves, (got_grads, want_grads)), strict=True):
-        assert jnp.abs(want_grad).max() > 0
-        np.testing.assert_allclose(got_grad, want_grad, atol=2e-4)
+    assert_same_with_gradients(mixer, variables, by_hand, inputs(), mask, grad_atol=2e-4)
 
 
 @pytest.mark.parametrize(("window", "dilation"), [(4, 1), (3, 3), (50, 1), (1, 90)])

@@ -1,0 +1,30 @@
+"""A mixer's module against its formula, written out by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def assert_same_with_gradients(mixer, variables, by_hand, x, mask, *, atol=2e-5, grad_atol=1e-4):
+    """Equal outputs at real tokens, and gradients of the parameters and of x, all of which count.
+
+    Args:
+        by_hand: a function of (the module bound to its parameters, x).
+    """
+
+    @jax.jit
+    def both(variables, x):
+        def loss(variables, x, is_module):
+            bound = mixer.bind(variables)
+            y = bound(x, mask) if is_module else by_hand(bound, x)
+            y = jnp.where(mask[..., None], y, 0.0)
+            return (y**2).sum(), y
+
+        gradient = jax.grad(loss, (0, 1), has_aux=True)
+        return gradient(variables, x, True), gradient(variables, x, False)
+
+    (got_grads, got), (want_grads, want) = both(variables, x)
+    np.testing.assert_allclose(got, want, atol=atol)
+    for got_grad, want_grad in zip(*map(jax.tree.leaves, (got_grads, want_grads)), strict=True):
+        assert jnp.abs(want_grad).max() > 0
+        np.testing.assert_allclose(got_grad, want_grad, rtol=1e-4, atol=grad_atol)
