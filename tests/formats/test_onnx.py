@@ -1,6 +1,8 @@
 """onnxruntime runs what we export, and computes the same."""
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 import transformer_jax as tj
 from tests.formats import exporter_suite as suite
 from tests.formats.runtimes import InOnnxruntime
-from tests.oracles import need
+from tests.oracles import missing, need
 from transformer_jax.config import override
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.formats.export import write
@@ -100,6 +102,23 @@ def test_trained_models_translate_as_here(kind, tmp_path):
     assert alone == together[:10]
     for own, found, end in zip(ours, together, ends, strict=True):
         assert found[: end or len(own)] == own
+    if kind == "full":
+        found = in_transformers_js(tmp_path / "out", sources, options["limit"])
+        assert [ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids for ids in found] == together
+
+
+def in_transformers_js(folder, sources, limit):
+    """The ids of each translation, by the library that runs these folders in browsers."""
+    package = Path("build/transformers_js/node_modules/@huggingface/transformers").absolute()
+    if not (package.is_dir() and shutil.which("node")):
+        missing(f"node, and {package}")
+    entry = package / "dist" / "transformers.node.mjs"
+    script = Path(__file__).with_name("transformers_js.mjs")
+    asked = json.dumps([[*ids, EOS_ID] for ids in sources])
+    command = ["node", script, entry, folder, str(limit)]
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("name", ["full", "student"])
