@@ -85,7 +85,8 @@ def in_onnxruntime(folder: str, format: str, cores: int) -> Translate:
     )
     search = json.loads((path / "generation_config.json").read_text())
     pasts = [each for each in decoder.get_inputs() if each.name.startswith("past")]
-    presents = [each.name.replace("past_key_values", "present") for each in pasts]
+    places = {each.name.replace("past_key_values", "present"): each.name for each in pasts}
+    later = {made: place for made, place in places.items() if "encoder" not in made}
     source, target = run.tokenizers().source, run.tokenizers().target
     limit = run.config.decode.max_target_length
     value, end = onnxruntime.OrtValue.ortvalue_from_numpy, search["eos_token_id"]
@@ -110,19 +111,18 @@ def in_onnxruntime(folder: str, format: str, cores: int) -> Translate:
         while not done.all() and len(tokens) <= limit(widest + 1):
             given["input_ids"] = value(tokens[-1][:, None])
             given["use_cache_branch"] = value(np.array([len(tokens) > 1]))
-            wanted = [name for name in presents if len(tokens) == 1 or "encoder" not in name]
+            wanted = later if len(tokens) > 1 else places
             logits, *kept = decoder.run_with_ort_values(["logits", *wanted], given)
             scores = logits.numpy()[:, 0]
             scores[:, search["suppress_tokens"]] = -np.inf
             tokens.append(scores.argmax(-1))
             done |= tokens[-1] == end
-            names = (name.replace("present", "past_key_values") for name in wanted)
-            given |= dict(zip(names, kept, strict=True))
+            given |= dict(zip(wanted.values(), kept, strict=True))
         return [[*row, end][: [*row, end].index(end)] for row in np.stack(tokens[1:], 1).tolist()]
 
     def translate(texts: Sequence[str]) -> list[str]:
         rows = source.encode_batch(list(texts))
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))  # short ones fill the end
         parts = [order[start : start + 32] for start in range(0, len(rows), 32)]
         found = [""] * len(rows)
         made = pool.map(batch, [[rows[i] for i in part] for part in parts])
