@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def assert_same_with_gradients(mixer, variables, by_hand, x, mask, *, atol=2e-5, grad_atol=1e-4):
+def assert_same_with_gradients(mixer, variables, by_hand, x, mask, *, rtol=1e-4, atol=1e-4):
     """Equal outputs at real tokens, and gradients of the parameters and of x, all of which count.
 
     Args:
         by_hand: a function of (the module bound to its parameters, x).
+        rtol, atol: of the gradients.
     """
 
     @jax.jit
@@ -24,7 +25,7 @@ def assert_same_with_gradients(mixer, variables, by_hand, x, mask, *, atol=2e-5,
         return gradient(variables, x, True), gradient(variables, x, False)
 
     (got_grads, got), (want_grads, want) = both(variables, x)
-    np.testing.assert_allclose(got, want, atol=atol)
+    np.testing.assert_allclose(got, want, atol=2e-5)
     for got_grad, want_grad in zip(*map(jax.tree.leaves, (got_grads, want_grads)), strict=True):
         assert jnp.abs(want_grad).max() > 0
-        np.testing.assert_allclose(got_grad, want_grad, rtol=1e-4, atol=grad_atol)
+        np.testing.assert_allclose(got_grad, want_grad, rtol=rtol, atol=atol)

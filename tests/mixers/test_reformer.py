@@ -22,6 +22,24 @@ def build(*, causal, config=SMALL):
     return mixer, suite.initialised(mixer)
 
 
+@pytest.mark.parametrize(
+    "check",
+    [
+        suite.check_step_equals_parallel,
+        suite.check_no_leak,
+        suite.check_padding_and_batch_mates,
+        suite.check_beams_permute,
+    ],
+)
+def test_decoder_with_several_buckets(check):
+    check(*build(causal=True))
+
+
+@pytest.mark.parametrize("check", [suite.check_padding_and_batch_mates, suite.check_gradients])
+def test_encoder_with_several_buckets(check):
+    check(*build(causal=False))
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_module_is_the_formula(causal):
     mixer, variables = build(causal=causal)
