@@ -52,7 +52,7 @@ class Pieces:
         """
         if isinstance(given, str):
             tokenizer = self.tokenizers.target
-            ids = tokenizer.encode(given) if given else tokenizer.prefix  # of each call, and often
+            ids = tokenizer.encode(given) if given else tokenizer.prefix  # most calls have no text
             return list(ids[0 if with_prefix else len(tokenizer.prefix) :])
         ids = [int(i) for i in given]
         for i in ids:

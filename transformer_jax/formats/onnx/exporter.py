@@ -185,7 +185,7 @@ class _Half:
         """Queries, keys and values [B, H, L, K], turned at positions if the stack does that."""
         g, width, position = self.graph, self._width, self._stack.config.position
         names = [f"{name}/heads/{part}" for part in self._PARTS]
-        self._by_head(self._dense(x, *names, form=self._of_each_head), names)
+        self._project(x, names)
         if not isinstance(position, Rope):
             return names
         places = jnp.arange(self._stack.length)
@@ -198,6 +198,10 @@ class _Half:
             *(g("Add", g("Mul", y, cos), g("Mul", g("MatMul", y, quarter), sin)) for y in both),
             value,
         ]
+
+    def _project(self, x: str, names: Sequence[str]) -> None:
+        """The products of x with kernels of heads, as results of their names."""
+        self._by_head(self._dense(x, *names, form=self._of_each_head), names)
 
     def _by_head(self, y: str, names: Sequence[str]) -> None:
         """[B, L, N * H * K] as N results [B, H, L, K]."""
@@ -299,7 +303,7 @@ class _Decoder(_Half):
         def cross(layer: int, x: str) -> str:
             name = f"decoder/blocks_{layer}/cross"
             query = [f"{name}/heads/query"]
-            self._by_head(self._dense(x, *query, form=self._of_each_head), query)
+            self._project(x, query)
             memory = [f"{layer}.encoder.{part}" for part in self._PARTS[1:]]
             kept, made = map(self._past, memory), (f"present.{each}" for each in memory)
             both = (
@@ -319,7 +323,7 @@ class _Decoder(_Half):
         g.end("logits", ("batch", 1, len(table)), of=g("Add", x, bias_V) if bias_V.any() else x)
 
     def _by_head(self, y: str, names: Sequence[str]) -> None:
-        """As for any length, of one token: [B, N * H * K] as N results [B, H, 1, K]."""
+        """Of one token: [B, N * H * K] as N results [B, H, 1, K]."""
         g = self.graph
         g("Split", g("Reshape", y, [0, -1, 1, self._width]), axis=1, outputs=names)
 
@@ -344,10 +348,11 @@ class _Decoder(_Half):
         read, is_kept = g.end("encoder_hidden_states", shape), g.end("use_cache_branch", (1,), BOOL)
         num_new = g("Where", is_kept, [0], g("Shape", read, start=1, end=2))
         new = g("Slice", read, [0], num_new, [1])
-        ends = [(n, part) for n in range(len(self._stack.mixers)) for part in self._PARTS[1:]]
-        kernels = [f"decoder/blocks_{n}/cross/heads/{part}" for n, part in ends]
-        names = [f"present.{n}.encoder.{part}" for n, part in ends]
-        super()._by_head(self._dense(new, *kernels, form=self._of_each_head), names)
-        for (n, part), name in zip(ends, names, strict=True):
-            self._present(f"{n}.encoder.{part}", name)
+        layers, parts = range(len(self._stack.mixers)), self._PARTS[1:]
+        kernels = [f"decoder/blocks_{n}/cross/heads/{part}" for n in layers for part in parts]
+        ends = [f"{n}.encoder.{part}" for n in layers for part in parts]
+        made = self._dense(new, *kernels, form=self._of_each_head)
+        super()._by_head(made, [f"present.{end}" for end in ends])
+        for end in ends:
+            self._present(end, f"present.{end}")
         return is_kept
