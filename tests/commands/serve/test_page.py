@@ -240,7 +240,9 @@ def test_an_alternative_is_chosen(page, sentences):
     text = second.find_element(By.CSS_SELECTOR, ".text").get_property("textContent")
     second.click()
     wait(page, lambda: one(page, "#spoken").get_property("textContent") == text)
-    pressed = [b.get_dom_attribute("aria-pressed") for b in all_of(page, "#list button")]
+    buttons = all_of(page, "#list button")
+    wait(page, lambda: all_of(page, "#words .word"))  # where it looks has come, and left the list
+    pressed = [b.get_dom_attribute("aria-pressed") for b in buttons]
     assert pressed == ["false", "true", "false"]
     assert focused(page).get_dom_attribute("aria-pressed") == "true"
 

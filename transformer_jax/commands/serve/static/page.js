@@ -129,6 +129,7 @@ async function choose(sentence, translation) {
   sentence.chosen = translation;
   sentence.explained = null;
   draw();
+  listAlternatives();
   $("spoken").textContent = plain();
   try {
     if (shown.explains) {
@@ -147,6 +148,7 @@ function show(translated) {
   shown = translated;
   $("words").classList.remove("stale");
   draw();
+  listAlternatives();
   look(null);
 }
 
@@ -170,7 +172,6 @@ function draw() {
   }
   $("hint").hidden = words.length === 0;
   $("copy").disabled = sentences.length === 0;
-  listAlternatives();
 }
 
 function drawn(sentence, number) {
