@@ -9,7 +9,6 @@ from tests.decoding.enumerated import all_hypotheses
 from tests.oracles import need
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.decoding.rollout import first_argmax
 from transformer_jax.decoding.sample import Sample, truncate
 from transformer_jax.testing.toy_decoder import ToyDecoder
 from transformer_jax.vocabulary import BOS_ID, PAD_ID
@@ -156,8 +155,3 @@ def test_sentences_samples_and_seeds_differ():
         for place in range(2)
     }
     assert len(drawn) == 8
-
-
-def test_first_argmax_takes_the_first_of_equal_ones():
-    values = jnp.asarray([[1.0, 3.0, 3.0], [-jnp.inf, -jnp.inf, -2.0], [0.0, 0.0, 0.0]])
-    assert first_argmax(values).tolist() == [1, 2, 0]

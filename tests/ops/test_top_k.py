@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.ops.top_k import top_k
+from transformer_jax.ops.top_k import first_argmax, top_k
 
 
 def drawn(length):
@@ -38,3 +38,9 @@ def test_two_axes_are_selected_from_as_one(width, k):
     got = jax.jit(top_k, static_argnums=(1, 2))(x, k, 2)
     for one, other in zip(got, jax.lax.top_k(x.reshape(2, -1), k), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("length", [1, 15, 37, 512, 5001, 32_002])
+def test_the_first_of_the_largest(length):
+    x = drawn(length)
+    np.testing.assert_array_equal(jax.jit(first_argmax)(x), x.argmax(-1))

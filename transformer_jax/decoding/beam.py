@@ -50,10 +50,10 @@ from transformer_jax.decoding.base import (
     select_hypotheses,
     selectable,
 )
-from transformer_jax.decoding.rollout import first_argmax, rollout
+from transformer_jax.decoding.rollout import rollout
 from transformer_jax.decoding.search_loop import Search, search_loop
 from transformer_jax.ops.sums import logsumexp
-from transformer_jax.ops.top_k import top_k_of_rows
+from transformer_jax.ops.top_k import first_argmax, top_k_of_rows
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 

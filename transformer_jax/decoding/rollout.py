@@ -86,14 +86,3 @@ def rollout(
         log_probs=log_probs_BZ,
     )
     return best_first(found, limits.num_best_B)
-
-
-def first_argmax(values: jax.Array) -> jax.Array:
-    """`jnp.argmax(values, axis=-1)` (the first of equal ones), int32.
-
-    XLA's argmax reduces value-index pairs, which it does not vectorise on CPUs: over
-    [160, 8000] it takes about 50 ms there, and these two plain reductions about 2 ms.
-    """
-    size = values.shape[-1]
-    is_largest = values == jnp.max(values, axis=-1, keepdims=True)
-    return jnp.min(jnp.where(is_largest, jnp.arange(size, dtype=jnp.int32), size - 1), axis=-1)

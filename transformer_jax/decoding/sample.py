@@ -19,8 +19,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import PositiveInt
 
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step
-from transformer_jax.decoding.rollout import first_argmax, rollout
-from transformer_jax.ops.top_k import top_k_of_rows
+from transformer_jax.decoding.rollout import rollout
+from transformer_jax.ops.top_k import first_argmax, top_k_of_rows
 
 
 @dataclass(frozen=True)
