@@ -58,7 +58,7 @@ def test_translates_and_scores_as_simulated_int8(members, int8):
 
 
 def test_a_batch_changes_no_bit_of_a_translation(int8, monkeypatch):
-    """Few rows are the fastest: at most 8 hypotheses."""
+    """Few rows are the fastest: at most 16 hypotheses."""
     sizes, pad = set(), search.pad
 
     def noted(rows, num_rows, length):
@@ -67,7 +67,7 @@ def test_a_batch_changes_no_bit_of_a_translation(int8, monkeypatch):
 
     monkeypatch.setattr(search, "pad", noted)
     together = int8.decode(SOURCES).translations
-    assert sizes == {8 // int8.decode_config.method.num_hypotheses}
+    assert sizes == {16 // int8.decode_config.method.num_hypotheses}
     assert together == [int8.decode([s], batch_size=1).translations[0] for s in SOURCES]
     int8.decode(SOURCES, method=tj.Beam(beam_size=20))
     assert min(sizes) == 1

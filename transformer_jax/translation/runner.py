@@ -22,7 +22,7 @@ from transformer_jax.translation.run_batches import Timing, Work, run_batches
 from transformer_jax.translation.text_batches import Row, batches
 
 #: Most hypotheses of a batch in int8 on a CPU. With more a step takes longer, by as much or more.
-_INT8_HYPOTHESES = 8
+_INT8_HYPOTHESES = 16
 
 #: Most batches that run on a CPU at the same time; each has its own decoder state.
 _MOST_THREADS = 8
