@@ -13,28 +13,32 @@ W = np.asarray(jax.random.normal(jax.random.key(0), (24, 42))) * np.geomspace(1e
 
 
 def exact(matrix):
-    return np.asarray(matrix.values, np.float64) * np.asarray(matrix.scale, np.float64)
+    values = np.asarray(matrix.values, np.float64)[: len(matrix.scale)]
+    return values * np.asarray(matrix.scale, np.float64)
 
 
 @pytest.mark.parametrize("contracted", [0, 1])
 def test_each_number_is_within_half_a_scale(contracted):
     matrix = jax.jit(quantize, static_argnums=1)(W, contracted)
     turned = W if contracted else W.T  # [out, in]
-    assert matrix.values.dtype == jnp.int8 and matrix.values.shape == turned.shape
+    assert matrix.values.dtype == jnp.int8
+    assert matrix.values.shape == (64 if contracted else 42, turned.shape[1])
     assert matrix.T is matrix and matrix.shape == turned.shape[::-1]
     largest = np.abs(turned).max(axis=1, keepdims=True)
     np.testing.assert_allclose(matrix.scale, largest / 127, rtol=1e-6)
     error = np.abs(exact(matrix) - turned)
     assert (error <= np.asarray(matrix.scale) / 2 * (1 + 1e-5)).all()
     assert error.max() > 0
-    assert np.abs(matrix.values).max(axis=1).min() == 127  # every scale is used in full
+    largest = np.abs(matrix.values).max(axis=1)
+    assert largest[: len(turned)].min() == 127  # every scale is used in full
+    assert not largest[len(turned) :].any()
 
 
 def test_symmetric_and_idempotent():
     matrix = quantize(jnp.asarray(W), 0)
     np.testing.assert_array_equal(quantize(jnp.asarray(-W), 0).values, -matrix.values)
     again = quantize(matrix.values * matrix.scale, 1)
-    np.testing.assert_array_equal(again.values, matrix.values)
+    np.testing.assert_array_equal(again.values[:42], matrix.values)
 
 
 @pytest.mark.parametrize("largest", [0.0, 1e-45])
@@ -68,6 +72,16 @@ def test_rows_of_a_table():
     table = quantize(jnp.asarray(W), 1)
     np.testing.assert_allclose(rows(table, ids), exact(table)[np.asarray(ids)], rtol=1e-6)
     np.testing.assert_array_equal(rows(jnp.asarray(W), ids), W.astype(np.float32)[np.asarray(ids)])
+
+
+@pytest.mark.parametrize("form", ["flat", "kept", "floats"])
+def test_the_zeros_below_a_table_are_no_pieces(form):
+    table = quantize(jnp.asarray(W), 1)
+    x = jnp.asarray(np.random.default_rng(0).integers(-127, 128, (2, 3, 42)), jnp.float32)
+    y = _int8_product(1, jnp.float32, x.at[..., 0].set(127), table, None, form)
+    want = np.asarray(x.at[..., 0].set(127), np.float64) @ exact(table).T
+    assert y.shape == (2, 3, 24)
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])

@@ -35,6 +35,10 @@ from transformer_jax.ops.sums import apart
 #: adds up to 1 to the sum.
 _LARGEST_PAIR = 128
 
+#: A table of embeddings gets rows of zeros up to a multiple of this: XLA's CPU backend takes up to
+#: a fifth less time for 32,064 rows than for 32,002.
+_TABLE_ROWS = 64
+
 
 @jax.custom_jvp
 def nearest(x: jax.Array) -> jax.Array:
@@ -128,6 +132,8 @@ def in_rows(w: Int8Products, contracted: int) -> Int8Rows:
     turned = w if contracted else w.T
     values = turned.values.astype(jnp.int8)
     sums = None if w.static is None else values.sum(1, dtype=jnp.int32)
+    if contracted:
+        values = jnp.pad(values, ((0, -len(values) % _TABLE_ROWS), (0, 0)))
     return Int8Rows(values, turned.scale, w.static, sums)
 
 

@@ -95,15 +95,15 @@ def _int8_product(
     bias: jax.Array | None,
     form: str,
 ) -> jax.Array:
-    rows, columns = x.shape[: x.ndim - contracted], w.values.shape[: w.values.ndim - contracted]
+    rows, columns = x.shape[: x.ndim - contracted], w.scale.shape[: w.scale.ndim - contracted]
 
     def whole(a: jax.Array) -> jax.Array:
         a = a.astype(jnp.int8)
         if form == "kept":
-            return _sums(a, w.values, contracted, jnp.int32)
+            return _sums(a, w.values, contracted, jnp.int32)[..., : columns[-1]]
         a = _with_rows(a.reshape(math.prod(rows), -1), 4 if has_amx() else 2)
-        y = _sums(a, w.values.reshape(math.prod(columns), -1), 1, jnp.int32)
-        return y[: math.prod(rows)].reshape(*rows, *columns)
+        y = _sums(a, w.values.reshape(-1, a.shape[1]), 1, jnp.int32)
+        return y[: math.prod(rows), : math.prod(columns)].reshape(*rows, *columns)
 
     if form != "floats":
         return of_whole(x, w, contracted, bias, whole)
@@ -121,8 +121,9 @@ def _int8_derivative(
 
 
 def _product_in_floats(contracted: int, dtype: DTypeLike, x: jax.Array, w: Int8Matrix) -> jax.Array:
+    columns = w.scale.shape[: w.scale.ndim - contracted]
     y = _sums(x.astype(dtype), w.values.astype(dtype), contracted, jnp.float32)
-    return y * jax.lax.broadcast_to_rank(w.scale.reshape(y.shape[x.ndim - contracted :]), y.ndim)
+    return y[..., : columns[-1]] * jax.lax.broadcast_to_rank(w.scale.reshape(columns), y.ndim)
 
 
 def _sums(x: jax.Array, w: jax.Array, contracted: int, kind: DTypeLike) -> jax.Array:

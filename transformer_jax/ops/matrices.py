@@ -31,13 +31,13 @@ class Int8Matrix:
     On a CPU its products are of int8 on both sides; elsewhere its numbers become floats.
     """
 
-    values: Any  #: int8 [*O, *I]
+    values: Any  #: int8 [*O, *I]; of a table, O may have more rows, of zeros
     scale: Any  #: float32 [*O, *1]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """[I, O] of a matrix that is not `reshaped`."""
-        return tuple(reversed(self.values.shape))
+        return self.values.shape[1], self.scale.shape[0]
 
     @property
     def T(self) -> Self:  # noqa: N802  (as of an array)
