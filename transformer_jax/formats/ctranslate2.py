@@ -138,13 +138,13 @@ class _Stack(StackTables):
                 "alibi or none, or with a first layer of full attention"
             )
 
-    def bias_table(self, params: Params, layer: int, num_heads: int) -> np.ndarray:
+    def bias_table(self, layer: int) -> np.ndarray:
         """CTranslate2's T5 table: [rows, H], exact at every distance below `length`.
 
         Half of the rows of a direction are one distance each; `relative_buckets` in
         `positions/t5.py` has the formula.
         """
-        bias_RH, here = self.biases(params, layer, num_heads), self.length - 1
+        bias_RH, here = self.biases(layer), self.length - 1
         halves = [bias_RH[here::-1]] if self.causal else [bias_RH[here::-1], bias_RH[here:]]
         # The rows of the larger distances, of which the model has none, repeat the last one.
         return np.concatenate(
@@ -184,21 +184,16 @@ def _filled_spec(config: ModelConfig, params: Params) -> Any:
         bias_V[list(config.unused_ids)] += UNUSED
         spec.decoder.projection.bias = bias_V
     for causal, half in ((False, spec.encoder), (True, spec.decoder)):
-        stack = _Stack(config, causal)
-        position = {"params": params[stack.name].get("position", {})}
-        _fill_stack(half, stack, config, position, flat)
+        _fill_stack(half, _Stack(config, causal, params), config, flat)
     left = sorted(path for path in flat if "/position/" not in path)
     assert not left, f"not exported: {', '.join(left)}"
     return spec
 
 
-def _fill_stack(
-    spec: Any, stack: _Stack, config: ModelConfig, position_params: Params, flat: _Flat
-) -> None:
+def _fill_stack(spec: Any, stack: _Stack, config: ModelConfig, flat: _Flat) -> None:
     position = stack.config.position
     if not (stack.has_table[0] or isinstance(position, Rope)):
-        encodings = stack.encodings(position_params, config.d_model)
-        spec.position_encodings.encodings = widened(encodings, config.d_model)
+        spec.position_encodings.encodings = stack.encodings()
     options: dict[str, Any] = {"self_attention": True}
     if isinstance(position, Rope):
         head_dim = mixer_context(config, causal=False).head_dim
@@ -208,7 +203,7 @@ def _fill_stack(
         options["relative_attention_bias"] = stack.has_table[layer]
         attention = _attention(f"{block}/mixer", config, mixer, flat, **options)
         if stack.has_table[layer]:
-            table = stack.bias_table(position_params, layer, config.num_heads)
+            table = stack.bias_table(layer)
             attention.relative_attention_bias = table
             attention.relative_attention_max_distance = np.int32(len(table))
         layer_spec.self_attention = attention

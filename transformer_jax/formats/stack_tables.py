@@ -75,37 +75,45 @@ _NOT_READ = -3e4
 
 
 class StackTables:
-    """What becomes of the positions and the mixers of the encoder, or of the decoder if causal."""
+    """What becomes of the positions and the mixers of the encoder, or of the decoder if causal.
 
-    def __init__(self, config: ModelConfig, causal: bool) -> None:
+    Args:
+        model: whose stack it is.
+        causal: which stack.
+        params: of the model; None where no numbers are asked for.
+    """
+
+    def __init__(self, model: ModelConfig, causal: bool, params: Params | None = None) -> None:
         self.name = "decoder" if causal else "encoder"
-        self.config: StackConfig = config.decoder if causal else config.encoder
+        self.config: StackConfig = model.decoder if causal else model.encoder
         self.mixers = layer_mixers(self.config)
         self.causal = causal
-        self._position = self.config.position.build(mixer_context(config, causal=causal))
+        self._context = mixer_context(model, causal=causal)
+        self._position = self.config.position.build(self._context)
+        self._params = {"params": (params or {}).get(self.name, {}).get("position", {})}
         self.hooks = self._position.hooks()
-        self.length = config.max_length
+        self.length = model.max_length
         if not isinstance(self.config.position, Learned | Scalar):
             self.length = max(self.length, _LENGTH)
         self._distances = np.arange(1 - self.length, self.length)
         #: whether a query of each layer reads the keys at each distance, bool [R]
-        self.reads = [self._reads_of(mixer, config.max_length) for mixer in self.mixers]
+        self.reads = [self._reads_of(mixer, model.max_length) for mixer in self.mixers]
         #: whether each layer has a table of biases
         self.has_table = ["bias" in self.hooks or not all(reads) for reads in self.reads]
 
-    def encodings(self, params: Params, d_model: int) -> np.ndarray:
-        """What is added to the embeddings: [length, width of the words]."""
-        words = jnp.zeros((1, self.length, self.config.position.word_width(d_model)))
+    def encodings(self) -> np.ndarray:
+        """What is added to the embeddings: [length, D]."""
+        words = jnp.zeros((1, self.length, self.config.position.word_width(self._context.d_model)))
         places = jnp.arange(self.length)
-        return np.asarray(self._position.apply(params, words, places, method="embed")[0])
+        return np.asarray(self._position.apply(self._params, words, places, method="embed")[0])
 
-    def biases(self, params: Params, layer: int, num_heads: int) -> np.ndarray:
+    def biases(self, layer: int) -> np.ndarray:
         """What is added to the scores: [R, H], from key minus query = 1 - length on."""
-        bias_HR = np.zeros((num_heads, len(self._distances)), np.float32)
+        bias_HR = np.zeros((self._context.num_heads, len(self._distances)), np.float32)
         if "bias" in self.hooks:
             here_1 = jnp.array([self.length - 1])
             keys_R = jnp.arange(len(self._distances))
-            bias_H1R = self._position.apply(params, here_1, keys_R, method="bias")
+            bias_H1R = self._position.apply(self._params, here_1, keys_R, method="bias")
             bias_HR += np.asarray(bias_H1R[:, 0], np.float32)
         return np.where(self.reads[layer], bias_HR, _NOT_READ).T
 

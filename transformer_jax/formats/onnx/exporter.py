@@ -103,8 +103,7 @@ class _Half:
 
     def __init__(self, model: TrainedModel, graph: Graph) -> None:
         self.graph, self._config = graph, model.config.model
-        self._stack = StackTables(self._config, self.causal)
-        self._position = {"params": model.params[self._stack.name].get("position", {})}
+        self._stack = StackTables(self._config, self.causal, model.params)
         self._flat = {path: np.asarray(a, np.float32) for path, a in by_path(model.params).items()}
         context = mixer_context(self._config)
         self._heads, self._width = context.num_heads, context.head_dim
@@ -121,8 +120,7 @@ class _Half:
         g, config, stack = self.graph, self._config, self._stack
         x = g("Mul", words, np.float32(config.embedding_scale or width**0.5))
         if "embed" in stack.hooks:
-            table = widened(stack.encodings(self._position, config.d_model), config.d_model)
-            x = g("Add", x, g("Gather", table, positions))
+            x = g("Add", x, g("Gather", stack.encodings(), positions))
         if config.embedding_norm:
             x = self._norm(f"{stack.name}/first_norm", x)
         is_pre = config.norm_placement == "pre"
@@ -224,7 +222,7 @@ class _Half:
         g, stack = self.graph, self._stack
         kind = stack.reads[layer].tobytes()
         if stack.has_table[layer] and kind not in self._biases:
-            table_RH = stack.biases(self._position, layer, self._heads)[::-1]  # query minus key
+            table_RH = stack.biases(layer)[::-1]  # query minus key
             # The decoder's table has no row for what is farther away: it is refused.
             first = stack.length - 1 if self.causal else 0
             keys = g("Unsqueeze", self._counted(num_keys), [0])
