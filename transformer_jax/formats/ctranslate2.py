@@ -10,7 +10,6 @@ for all layers of the stack that have one.
 CTranslate2's own search differs from ours in details: see docs/interop.md.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -215,7 +214,7 @@ def _fill_stack(spec: Any, stack: _Stack, config: ModelConfig, flat: _Flat) -> N
         if isinstance(config.feed_forward, Glu):
             names = {"linear_0": "gate", "linear_0_noact": "up", "linear_1": "down"}
         for theirs, ours in names.items():
-            _fill_linear(getattr(ffn, theirs), [_dense(flat, f"{block}/feed_forward/{ours}")])
+            _fill_linear(getattr(ffn, theirs), flat, f"{block}/feed_forward/{ours}")
     if config.embedding_norm:
         _fill_norm(spec.layernorm_embedding, f"{stack.name}/first_norm", flat)
     if config.norm_placement == "pre":
@@ -234,29 +233,22 @@ def _attention(name: str, config: ModelConfig, mixer: Any, flat: _Flat, **option
     )
     if getattr(mixer, "score_scale", None):
         spec.queries_scale = float(mixer.score_scale)
-    parts = ("query", "key", "value", "out")
-    *maps, out = (_dense(flat, f"{name}/heads/{part}") for part in parts)
-    grouped = [maps] if options.get("self_attention") else [maps[:1], maps[1:]]
-    for linear, group in zip(spec.linear, [*grouped, [out]], strict=True):
-        _fill_linear(linear, group)
+    parts = [["query", "key", "value"], ["out"]]
+    if not options.get("self_attention"):
+        parts = [["query"], ["key", "value"], ["out"]]
+    for linear, group in zip(spec.linear, parts, strict=True):
+        _fill_linear(linear, flat, *(f"{name}/heads/{part}" for part in group))
     _fill_norm(spec.layer_norm, f"{name}_residual/norm", flat)
     return spec
 
 
-#: A kernel [in, out] and its bias [out], or None.
-_Dense = tuple[np.ndarray, np.ndarray | None]
-
-
-def _dense(flat: _Flat, name: str) -> _Dense:
-    return flat.pop(f"{name}/kernel"), flat.pop(f"{name}/bias", None)
-
-
-def _fill_linear(spec: Any, maps: Sequence[_Dense]) -> None:
+def _fill_linear(spec: Any, flat: _Flat, *names: str) -> None:
     """One map for several, side by side."""
-    spec.weight = np.concatenate([kernel for kernel, _ in maps], axis=1).T.copy()
-    if any(bias is not None for _, bias in maps):
+    kernels = {name: flat.pop(f"{name}/kernel") for name in names}
+    spec.weight = np.concatenate([*kernels.values()], axis=1).T.copy()
+    if any(f"{name}/bias" in flat for name in names):
         spec.bias = np.concatenate(
-            [np.zeros(k.shape[1], np.float32) if b is None else b for k, b in maps]
+            [flat.pop(f"{n}/bias", np.zeros(w.shape[1], np.float32)) for n, w in kernels.items()]
         )
 
 
