@@ -72,13 +72,9 @@ class HuggingFace(Exporter):
         }
         if config.tie_embeddings == "decoder":
             names["decoder_vocab_size"] = target.arrangement.size
-        ids = {
-            "pad_token_id": target.theirs(PAD_ID),
-            "bos_token_id": target.theirs(BOS_ID),
-            "eos_token_id": target.theirs(EOS_ID),
-            "decoder_start_token_id": target.theirs(config.start_id),
-            "forced_eos_token_id": None,
-        }
+        named = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "decoder_start": config.start_id}
+        ids = {f"{name}_token_id": target.theirs(i) for name, i in named.items()}
+        ids["forced_eos_token_id"] = None
         _write_json(folder / "config.json", names | layout.keys(config) | ids)
         _write_json(folder / "generation_config.json", ids | _generation(model, target))
         _write_tokenizer(family, model, source, target, folder)
