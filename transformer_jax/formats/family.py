@@ -21,6 +21,11 @@ class Languages(NamedTuple):
     source: str | None = None
     target: str | None = None
 
+    def or_of(self, settings: Settings, *keys: str) -> "Languages":
+        """These; for one that is not said, what a file has under its key."""
+        pairs = zip(self, keys, strict=True)
+        return Languages(*(own or settings.get(key, str, None) for own, key in pairs))
+
 
 @dataclass(frozen=True)
 class Published:

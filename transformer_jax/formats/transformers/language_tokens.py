@@ -94,10 +94,7 @@ def read_with_language_tokens(
     """
     settings = folder.settings("tokenizer_config.json")
     settings.need({"legacy_behaviour": False})
-    codes = Languages(
-        languages.source or settings.get("src_lang", str, None),
-        languages.target or settings.get("tgt_lang", str, None),
-    )
+    codes = languages.or_of(settings, "src_lang", "tgt_lang")
     for side, code in zip(("source", "target"), codes, strict=True):
         if code not in tags:
             what = f"{code!r} is not a language of the model" if code else "needed by this model"

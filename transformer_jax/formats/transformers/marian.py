@@ -54,8 +54,5 @@ def marian(folder: ModelFolder, languages: Languages) -> Published:
             (folder.content("source.spm"), vocabulary(source, source_ids, marked_tags=True)),
             (folder.content("target.spm"), vocabulary(target, target_ids, marked_tags=True)),
         ),
-        Languages(
-            languages.source or tokenizer.get("source_lang", str, None),
-            languages.target or tokenizer.get("target_lang", str, None),
-        ),
+        languages.or_of(tokenizer, "source_lang", "target_lang"),
     )
