@@ -275,11 +275,9 @@ def tensors(
     if tie not in ("all", "inputs"):
         found.append(Tensor("source_embedding/table", ("encoder_Wemb",), rows(source.order)))
     if tie not in ("all", "decoder"):
-        change = chain(rows(target.order), TRANSPOSED)
-        name, after = _TRANSPOSED_PROJECTION, SAME
-        if not transposed:
-            name, after = PROJECTION, TRANSPOSED
-        found.append(Tensor("projection/kernel", (name,), chain(after, change)))
+        name, stored = (_TRANSPOSED_PROJECTION, SAME) if transposed else (PROJECTION, TRANSPOSED)
+        change = chain(stored, chain(rows(target.order), TRANSPOSED))
+        found.append(Tensor("projection/kernel", (name,), change))
     bias = chain(chain(AS_ROW, rows(target.order)), _never(model))
     found.append(Tensor("output_bias/bias", (BIAS,), bias))
     return Table(found, zeros)
