@@ -84,12 +84,9 @@ class Web(Bergamot):
         (folder / "engine" / "LICENSE.txt").write_bytes(licence)
         # The style of the server's page.
         shared = files("transformer_jax.commands.serve") / "static"
-        for place, names in (
-            (own, ("index.html", "page.js", "worker.js")),
-            (shared, ("page.css", "icon.svg")),
-        ):
-            for name in names:
-                (folder / name).write_bytes((place / name).read_bytes())
+        page = [own / name for name in ("index.html", "page.js", "worker.js")]
+        for file in (*page, shared / "page.css", shared / "icon.svg"):
+            (folder / file.name).write_bytes(file.read_bytes())
 
 
 def _in(folder: str) -> dict[str, bytes]:
