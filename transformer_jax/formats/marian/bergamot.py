@@ -182,19 +182,17 @@ def calibrated(model: TrainedModel, sentences: Sequence[str]) -> TrainedModel:
     config = model.config.model
     ours = translator(model)
     encode, limit = ours.source_encoder(), ours.max_source_length - 1
-    sources = [[*encode(text)[:limit], EOS_ID] for text in sentences]
-    targets = [list(best.tokens) for (best,) in ours.n_best(sentences, 1)]
-    widths = [max(map(len, side)) for side in (sources, targets)]
+    sides = {"source": [[*encode(text)[:limit], EOS_ID] for text in sentences]}
+    sides["target"] = [list(best.tokens) for (best,) in ours.n_best(sentences, 1)]
 
     def batch(start: int) -> dict[str, np.ndarray]:
-        sides = [side[start : start + _AT_A_TIME] for side in (sources, targets)]
-        (source, source_mask), (target, target_mask) = (
-            pad(side, _AT_A_TIME, width) for side, width in zip(sides, widths, strict=True)
-        )
-        masks = {"source_mask": source_mask, "target_mask": target_mask}
-        return {"source": source, "target": target, **masks}
+        arrays: dict[str, np.ndarray] = {}
+        for name, rows in sides.items():
+            width, some = max(map(len, rows)), rows[start : start + _AT_A_TIME]
+            arrays[name], arrays[f"{name}_mask"] = pad(some, _AT_A_TIME, width)
+        return arrays
 
-    batches = map(batch, range(0, len(sources), _AT_A_TIME))
+    batches = map(batch, range(0, len(sentences), _AT_A_TIME))
     params = with_alphas(config, model.params, batches)
     config = replace(config, quantize=Int8())
     return model._replace(config=replace(model.config, model=config), params=params)
