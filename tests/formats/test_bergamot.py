@@ -35,7 +35,7 @@ from transformer_jax.ops.matrices import Int8Matrix
 from transformer_jax.paths import as_path
 from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.sinusoidal import Sinusoidal
-from transformer_jax.weights.marian_items import Int8 as Int8Item, read_bin, to_bytes
+from transformer_jax.weights.marian_items import Int8 as Int8Item, read_items, stored, to_bytes
 
 T2T = {"position": Sinusoidal(form="tensor2tensor")}
 FULL = {
@@ -148,13 +148,18 @@ def test_what_the_engine_cannot_compute_is_refused_by_name(options, words):
 INT8 = {"d_model": 64, "d_ff": 128, "quantize": Int8()}
 
 
+def read_stored(path):
+    """The items of a file as tensors: matrices of int8 as the floats that they stand for."""
+    return {name: stored(item) for name, item in read_items(path).items()}
+
+
 @pytest.mark.parametrize("tie", ["all", "decoder", "none"])
 def test_int8_of_a_model_that_was_trained_for_it(tie, tokenizers, tmp_path):
     """The file has the whole numbers and the factors that training computes with."""
     model = suite.random_model(suite.small(**STUDENT, **INT8, tie_embeddings=tie), tokenizers)
     Bergamot().check(model.config)
     write(Bergamot(), model, as_path(tmp_path / "out"))
-    found = read_bin(tmp_path / "out" / "model.intgemm.alphas.bin")
+    found = read_stored(tmp_path / "out" / "model.intgemm.alphas.bin")
     held = api.for_decoding(model.config.model, model.params)
     up = held["encoder"]["blocks_0"]["feed_forward"]["up"]["kernel"]
     want = up.values * up.scale
@@ -271,7 +276,7 @@ def test_a_matrix_of_int8_is_read_as_its_floats(tmp_path):
         "b": np.float32([[1, 2]]),
     }
     (tmp_path / "x.bin").write_bytes(to_bytes(items))
-    found = read_bin(tmp_path / "x.bin")
+    found = read_stored(tmp_path / "x.bin")
     np.testing.assert_array_equal(found["a_Wq"].read(), values / np.float32(50))
     np.testing.assert_array_equal(found["Wemb"].read(), values / np.float32(25))
     np.testing.assert_array_equal(found["b"].read(), items["b"])

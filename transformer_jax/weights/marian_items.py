@@ -78,17 +78,12 @@ def _content(name: str, item: Item) -> tuple[int, tuple[int, ...], bytes]:
     return kind, item.shape, np.ascontiguousarray(item, _DTYPES[kind]).tobytes()
 
 
-def read_bin(path: Path) -> dict[str, Stored]:
-    """The items of a file, by name; matrices of int8 become the floats that they stand for.
+def read_items(path: Path) -> dict[str, Item]:
+    """The items of a file, by name; the inverse of `to_bytes`.
 
     Raises:
         UserError: it cannot be read, is of another format or version, or is damaged.
     """
-    return {name: stored(item) for name, item in read_items(path).items()}
-
-
-def read_items(path: Path) -> dict[str, Item]:
-    """The items of a file, by name; the inverse of `to_bytes`, which raises as `read_bin`."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -164,7 +159,9 @@ class _Reader:
         if len(self._content) < 16 or self._numbers("Q", 1) != (1,):
             raise self._error("it does not begin with the version 1")
         (count,) = self._numbers("Q", 1)
-        heads = [self._numbers("Q", 4) for _ in range(self._few(count, 32))]
+        if count * 32 > len(self._content) - self._place:
+            raise self._error(f"it names {count} items, more than it has room for")
+        heads = [self._numbers("Q", 4) for _ in range(count)]
         names = [self._name(length) for length, *_ in heads]
         shapes = [self._numbers("i", self._rank(rank)) for _, _, rank, _ in heads]
         self._bytes(*self._numbers("Q", 1))
@@ -196,12 +193,6 @@ class _Reader:
 
     def _numbers(self, kind: str, count: int) -> tuple[int, ...]:
         return struct.unpack(f"<{count}{kind}", self._bytes(struct.calcsize(f"<{count}{kind}")))
-
-    def _few(self, count: int, size: int) -> int:
-        """A number of things of `size` bytes, of which the rest of the file has room for all."""
-        if count * size > len(self._content) - self._place:
-            raise self._error(f"it names {count} items, more than it has room for")
-        return count
 
     def _rank(self, rank: int) -> int:
         if rank > _MOST_AXES:
