@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from scipy.special import softmax
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.feed_forward import Mlp
@@ -126,12 +127,6 @@ def _embed(
 
 def _is_layer(module: nn.Module, method: str) -> bool:
     return method == "__call__" and len(module.path) == 1
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    """exp(x_i) / sum_j exp(x_j)."""
-    exponentials = np.exp(x - x.max())
-    return exponentials / exponentials.sum()
 
 
 def sparsemax(x: np.ndarray) -> np.ndarray:
