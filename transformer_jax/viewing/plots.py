@@ -31,8 +31,7 @@ def plot_training(run: Run, records: list[dict[str, Any]]) -> epath.Path | None:
     bleus = _points(run, records, "validation.bleu")
     if not losses:
         return None
-    figure = new_figure(7, 4)
-    axes = figure.subplots()
+    figure, axes = new_figure(7, 4)
     steps, loss, nll = zip(*losses, strict=True)
     axes.plot(steps, loss, label="training loss (label-smoothed)", color="tab:blue")
     axes.plot(steps, nll, label="training negative log-likelihood", color="tab:cyan")
@@ -65,8 +64,7 @@ def plot_bleu(runs: Sequence[Run], path: str | os.PathLike[str]) -> epath.Path:
     Raises:
         UserError: a run has no BLEU, or was recorded without minutes.
     """
-    figure = new_figure(7, 4)
-    axes = figure.subplots()
+    figure, axes = new_figure(7, 4)
     names = [run.path.name for run in runs]
     for run, name in zip(runs, names, strict=True):
         records = [each for each in run.metrics() if "minutes" in each]
@@ -131,8 +129,8 @@ def plot_attention(
     as_it_is: Any = {"fontsize": 6, "parse_math": False}  # "$" begins no formula
     num_heads = max(len(heads) for heads in maps.values())
     side = 1.2 + 0.16 * max(len(source), len(target))
-    figure = new_figure(side * num_heads + 1.0, side * len(maps) + 0.6)
-    axes = figure.subplots(len(maps), num_heads, squeeze=False)
+    width, height = side * num_heads + 1.0, side * len(maps) + 0.6
+    figure, axes = new_figure(width, height, len(maps), num_heads, squeeze=False)
     for row, (name, heads) in zip(axes, maps.items(), strict=True):
         (row_name, rows), (column_name, columns) = axes_of[name.partition(".")[0]]
         for head, panel in enumerate(row):
@@ -154,11 +152,17 @@ def plot_attention(
     return save(figure, epath.Path(path))
 
 
-def new_figure(width: float, height: float) -> Any:
-    """An empty figure, in inches. It is made without pyplot, which has a global state."""
+def new_figure(width: float, height: float, *grid: int, **options: Any) -> tuple[Any, Any]:
+    """An empty figure, in inches, and its axes. It is made without pyplot and its global state.
+
+    Args:
+        grid: rows and columns of the axes; none: one, which is not in an array.
+        options: of `Figure.subplots`.
+    """
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(*grid, **options)
 
 
 def save(figure: Any, path: epath.Path) -> epath.Path:

@@ -1,6 +1,5 @@
 """The pictures of a comparison: scores with their noise, scores against cost, and curves."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,9 +14,8 @@ def plot_scores(summaries: Sequence[Summary], path: epath.Path) -> epath.Path:
 
     The band is the interval of the first row.
     """
-    ordered = sorted(summaries, key=lambda summary: statistics.mean(summary.scores("bleu")))
-    figure = new_figure(8, 0.35 * len(ordered) + 1.2)
-    axes = figure.subplots()
+    ordered = sorted(summaries, key=lambda summary: summary.mean("bleu"))
+    figure, axes = new_figure(8, 0.35 * len(ordered) + 1.2)
     for place, (summary, mean, half) in enumerate(_means(ordered)):
         scores = summary.scores("bleu")
         colour = "tab:red" if summary is summaries[0] else "tab:blue"
@@ -39,8 +37,7 @@ def plot_scores(summaries: Sequence[Summary], path: epath.Path) -> epath.Path:
 
 def plot_cost(summaries: Sequence[Summary], path: epath.Path) -> epath.Path:
     """BLEU of each row against the time of a training step, relative to the first row's."""
-    figure = new_figure(7, 4.5)
-    axes = figure.subplots()
+    figure, axes = new_figure(7, 4.5)
     first = summaries[0].median("steps_per_second")
     for summary, mean, half in _means(summaries):
         if not first or not (speed := summary.median("steps_per_second")):
@@ -64,9 +61,9 @@ def plot_curves(points: Sequence[Mapping[str, Any]], path: epath.Path) -> epath.
         points: lines of curves.csv.
         path: where to write the PNG.
     """
-    figure = new_figure(10, 4)
+    figure, both = new_figure(10, 4, 1, 2, sharey=True)
     models = list(dict.fromkeys(point["model"] for point in points))
-    for axes, key in zip(figure.subplots(1, 2, sharey=True), ("step", "minutes"), strict=True):
+    for axes, key in zip(both, ("step", "minutes"), strict=True):
         for model, seed in dict.fromkeys((point["model"], point["seed"]) for point in points):
             curve = [each for each in points if (each["model"], each["seed"]) == (model, seed)]
             colour = f"C{models.index(model) % 10}"
@@ -77,14 +74,11 @@ def plot_curves(points: Sequence[Mapping[str, Any]], path: epath.Path) -> epath.
     lines, labels = axes.get_legend_handles_labels()
     by_model = dict(zip(labels, lines, strict=True))
     axes.legend(by_model.values(), by_model, fontsize=8)
-    figure.axes[0].set_ylabel("training negative log-likelihood a token")
+    both[0].set_ylabel("training negative log-likelihood a token")
     return save(figure, path)
 
 
 def _means(summaries: Sequence[Summary]) -> list[tuple[Summary, float, float | None]]:
     """Each row with its mean BLEU and half of the interval."""
     spread = Spread.of(each.scores("bleu") for each in summaries)
-    return [
-        (each, statistics.mean(each.scores("bleu")), spread.half(len(each.results)))
-        for each in summaries
-    ]
+    return [(each, each.mean("bleu"), spread.half(len(each.results))) for each in summaries]
