@@ -105,7 +105,7 @@ def make_plan(
     config = compiler.config
     length = length or config.batch.max_length
     _LOGGER.info("compiling the training step and the searches, which takes some minutes")
-    step = compiler.train_step(_rows(compiler, length), length)
+    step = compiler.train_step(rows_of(compiler, length), length)
     module = parse(step.compiled.as_text()) if step.compiled else None
     alone = decoding_mesh(config.mesh, target.process_devices)
     by_fsdp = make_mesh(MeshConfig(data=1, fsdp=-1), target.devices)
@@ -130,7 +130,7 @@ def make_plan(
     )
 
 
-def _rows(compiler: Compiler, length: int) -> int:
+def rows_of(compiler: Compiler, length: int) -> int:
     """B of the recipe's batches of this length, by its token budget."""
     config, multiple = compiler.config, compiler.row_multiple
     if length > config.model.max_length:

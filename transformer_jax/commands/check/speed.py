@@ -21,6 +21,7 @@ from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.parallel.mesh import decoding_rows, make_mesh, param_shardings, shapes_on
 from transformer_jax.plan.devices import Target
 from transformer_jax.plan.hlo import parse
+from transformer_jax.plan.planner import rows_of
 from transformer_jax.plan.programs import Compiler, program_bytes
 from transformer_jax.plan.step_time import estimate
 from transformer_jax.runs.start import begin_new
@@ -94,21 +95,18 @@ def _training_job(config: Config, target: Target, part: str, seconds: float) -> 
     def compiler() -> Compiler:
         return Compiler(config, target)
 
-    def num_rows() -> int:
-        multiple = compiler().row_multiple
-        return config.batch.budget // length // multiple * multiple
-
     def lower_state() -> Any:
         shardings = jax.tree.map(lambda x: x.sharding, compiler().state)
         return jax.jit(compiler().trainer.init, out_shardings=shardings).lower()
 
     def lower_step() -> Any:
-        batch = compiler().trainer.abstract_batch((num_rows(), length, length))
+        rows = rows_of(compiler(), length)
+        batch = compiler().trainer.abstract_batch((rows, length, length))
         return compiler().trainer.lower(compiler().state, batch)
 
     def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
         trainer, state, compiled = compiler().trainer, programs["state"](), programs["step"]
-        ids = _random_ids(num_rows(), length, config.model)
+        ids = _random_ids(rows_of(compiler(), length), length, config.model)
         mask = np.ones(ids.shape, bool)
         arrays = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
         batch = trainer.place(arrays)
