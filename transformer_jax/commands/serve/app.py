@@ -86,8 +86,7 @@ def make_app(
         assert isinstance(error, HTTPException)
         return JSONResponse(failure(request, error.detail), error.status_code)
 
-    allowed: Any = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
-    allowed["allow_origins"] = cors
+    allowed: Any = {"allow_origins": cors, "allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
     routes = libretranslate.ROUTES | deepl.ROUTES | page.ROUTES
     return Starlette(
         routes=[
