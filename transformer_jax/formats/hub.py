@@ -13,13 +13,7 @@ from transformer_jax.errors import UserError, first_line, optional
 #: The package, as `optional` asks for it.
 _HUB = ("huggingface_hub", "a name on Hugging Face's hub", "huggingface")
 #: Formats of weights, the first one that a model has is fetched. The last two are Marian's own.
-_WEIGHTS = (
-    ("model*.safetensors",),
-    ("pytorch_model*.bin",),
-    ("flax_model*.msgpack",),
-    ("*.npz",),
-    ("*.bin",),
-)
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "flax_model*.msgpack", "*.npz", "*.bin")
 _SETTINGS = ("config", "generation_config", "tokenizer", "tokenizer_config", "special_tokens_map")
 _BESIDE = [
     *(f"{name}.json" for name in (*_SETTINGS, "vocab", "target_vocab", "*.index")),
@@ -46,18 +40,18 @@ def fetch(name: str, revision: str | None = None) -> Path:
     """
     hub = optional(*_HUB)
     version = revision
-    for patterns in _WEIGHTS:
+    for pattern in _WEIGHTS:
         try:
             place = hub.snapshot_download(
-                name, revision=version, allow_patterns=[*_BESIDE, *patterns]
+                name, revision=version, allow_patterns=[*_BESIDE, pattern]
             )
         except Exception as error:  # network, disk, the hub's answers: no common type
             raise _failed(name, revision, error) from error
         folder = Path(place)
-        if any(any(folder.glob(pattern)) for pattern in patterns):
+        if any(folder.glob(pattern)):
             return folder
         version = folder.name  # the commit: a branch may move meanwhile
-    known = ", ".join(pattern for patterns in _WEIGHTS for pattern in patterns)
+    known = ", ".join(_WEIGHTS)
     raise UserError(f"{name}: no weights there that can be read; expected one of {known}")
 
 
