@@ -45,7 +45,6 @@ class BartLayout(Layout):
     prefix: str = "model."
     position: PositionConfig
     norm_placement: Literal["pre", "post"]
-    epsilon: float = 1e-5
     embedding_norm: bool = False
     output_bias: bool = False
 
@@ -73,7 +72,7 @@ class BartLayout(Layout):
             encoder=encoder,
             decoder=decoder,
             cross=FullCross(dropout_rate=attention_dropout),
-            norm=LayerNorm(epsilon=self.epsilon),
+            norm=LayerNorm(epsilon=1e-5),
             norm_placement=self.norm_placement,
             feed_forward=Mlp(
                 activation=config.choose("activation_function", ACTIVATIONS),
