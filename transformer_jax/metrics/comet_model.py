@@ -164,12 +164,7 @@ def _settings(path: Path, form: Form) -> Settings:
     kind = settings.get("class_identifier", str)
     if kind != form.kind:
         raise UserError(f"{file}: a {kind}, but {form.title} is a {form.kind}")
-    only: dict[str, Any] = {
-        "encoder_model": "XLM-RoBERTa",
-        "activations": "Tanh",
-        "final_activation": None,
-        "layer_norm": False,
-    }
+    only = {"encoder_model": "XLM-RoBERTa", "activations": "Tanh", "final_activation": None}
     settings.need(only | form.needed)
     if settings.get("layer_norm", bool, True):  # COMET's own default
         raise UserError(f"{file}: layer_norm=True cannot be expressed; only False")
