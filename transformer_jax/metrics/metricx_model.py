@@ -36,8 +36,7 @@ class MetricXModel:
         self, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
     ) -> np.ndarray:
         given = zip(sources, translations, references, strict=True)
-        names = ("source", "translation", "reference")
-        texts = [self._form.format(**dict(zip(names, each, strict=True))) for each in given]
+        texts = [self._form.format(source=s, translation=t, reference=r) for s, t, r in given]
         most = self._max_length - 1  # EOS is counted, and then removed
         ids = [row[:most] for row in self._processor.encode(texts, num_threads=-1)]
         scores = in_batches(ids, functools.partial(_scores, self._config, self._params))
