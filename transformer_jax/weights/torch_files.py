@@ -73,17 +73,10 @@ class _Ignored:
     def __new__(cls, *_: Any, **__: Any) -> "_Ignored":
         return super().__new__(cls)
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, *_: Any) -> None:
         pass
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-    def append(self, value: Any) -> None:
-        pass
-
-    def extend(self, values: Any) -> None:
-        pass
+    __setitem__ = append = extend = __setstate__
 
 
 def read_torch(path: Path, within: str | None = None) -> dict[str, Stored]:
