@@ -107,7 +107,7 @@ def plot_attention(
     source: list[str],
     target: list[str],
     path: str | os.PathLike[str],
-    title: str = "",
+    title: str,
 ) -> epath.Path:
     """One heat map for every layer and head: a row of the picture is a layer.
 
@@ -146,9 +146,8 @@ def plot_attention(
     bar = figure.colorbar(image, ax=axes, shrink=0.5)
     bar.set_label("weight, or share of the influence", fontsize=7)
     bar.ax.tick_params(labelsize=6)
-    if title:
-        printable = (c if c.isprintable() or c == "\n" else "\ufffd" for c in title)
-        figure.suptitle("".join(printable), fontsize=8, parse_math=False)
+    printable = (c if c.isprintable() or c == "\n" else "\ufffd" for c in title)
+    figure.suptitle("".join(printable), fontsize=8, parse_math=False)
     return save(figure, epath.Path(path))
 
 
