@@ -72,11 +72,7 @@ def bar_interval() -> float:
 
 
 def answer(
-    output: Output,
-    items: Iterator[T],
-    chunk_size: int,
-    reply: Reply[T],
-    total: int | None = None,
+    output: Output, items: Iterator[T], chunk_size: int, reply: Reply[T], total: int | None = None
 ) -> int:
     """Writes the reply to each chunk of items; standard error tells how many were cut.
 

@@ -68,11 +68,8 @@ def with_language(model: TrainedModel, code: str, like: str | None = None) -> Tr
     source, target = (
         _with_tag(each, place, piece) for each in (model.tokenizers.source, tokenizer)
     )
-    whole = replace(
-        model.config,
-        model=changed,
-        tokenizer=replace(model.config.tokenizer, vocab_size=size),
-    )
+    options = replace(model.config.tokenizer, vocab_size=size)
+    whole = replace(model.config, model=changed, tokenizer=options)
     return TrainedModel(whole, params, Tokenizers(source, target))
 
 

@@ -32,11 +32,7 @@ MASK = np.arange(LENGTH)[None] < np.array([LENGTH, 4, 1])[:, None]
 def context(*, causal: bool) -> MixerContext:
     """The size of the suite's models."""
     return MixerContext(
-        d_model=D,
-        num_heads=HEADS,
-        head_dim=D // HEADS,
-        max_length=LENGTH,
-        causal=causal,
+        d_model=D, num_heads=HEADS, head_dim=D // HEADS, max_length=LENGTH, causal=causal
     )
 
 

@@ -179,11 +179,7 @@ def _generation(model: TrainedModel, target: _Vocabulary) -> dict[str, Any]:
 
 
 def _write_tokenizer(
-    family: str,
-    model: TrainedModel,
-    source: _Vocabulary,
-    target: _Vocabulary,
-    folder: epath.Path,
+    family: str, model: TrainedModel, source: _Vocabulary, target: _Vocabulary, folder: epath.Path
 ) -> None:
     """The files of the family's tokenizer, or of Marian's."""
     tokenizers, data = model.tokenizers, model.config.data
