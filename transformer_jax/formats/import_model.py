@@ -103,11 +103,8 @@ def _without(new: str | None, asked: Languages) -> Languages:
 
 def _in_languages(model: TrainedModel, languages: Languages) -> TrainedModel:
     """The model with these as its languages, where they are given."""
-    data = replace(
-        model.config.data,
-        source_language=languages.source or model.config.data.source_language,
-        target_language=languages.target or model.config.data.target_language,
-    )
+    given = {f"{side}_language": code for side, code in languages._asdict().items() if code}
+    data = replace(model.config.data, **given)
     tokenizers = towards(model.tokenizers, *languages)
     tokenizer = replace(model.config.tokenizer, joint=tokenizers.joint)
     config = replace(model.config, data=data, tokenizer=tokenizer)
