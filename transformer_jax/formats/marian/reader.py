@@ -87,11 +87,10 @@ class _Vocabulary(NamedTuple):
 def marian_own(folder: ModelFolder, languages: Languages) -> Published:
     """A folder with a model that Marian wrote, or that is written for Bergamot's engine."""
     options, weights = folder.config, folder.weights
-    ties = {
-        name: options.get("tied-embeddings-all", bool, False) or options.get(name, bool, False)
+    inputs, outputs = (
+        options.get("tied-embeddings-all", bool, False) or options.get(name, bool, False)
         for name in ("tied-embeddings-src", "tied-embeddings")
-    }
-    inputs, outputs = ties.values()
+    )
     tie = ("all" if outputs else "inputs") if inputs else ("decoder" if outputs else "none")
     sides = _vocabularies(folder)
     if inputs and sides[0].ids != sides[1].ids:
@@ -299,8 +298,7 @@ def _vocabularies(folder: ModelFolder) -> list[_Vocabulary]:
     patterns = ("*.vocab.yml", "*.vocab", "vocab*.yml", "*vocab*.txt")
     found = sorted({path for pattern in patterns for path in folder.path.glob(pattern)})
     if found:
-        sides = ("source", "target")
-        models = [folder.content(f"{side}.spm") for side in sides]
+        models = [folder.content(f"{side}.spm") for side in ("source", "target")]
         files = _of_both(folder.path, found, "vocabulary, such as opus.spm32k-spm32k.vocab.yml")
         return [_of_list(path, model) for path, model in zip(files, models, strict=True)]
     found = sorted(folder.path.glob("*.spm"))
