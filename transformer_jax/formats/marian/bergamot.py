@@ -241,17 +241,15 @@ def _as_imported(items: Mapping[str, Any], int8: bytes | None) -> dict[str, Item
     why = "the model was not imported from a file of int8"
     found = dict(items)
     for name, item in from_bytes(int8, INT8).items() if int8 else ():
-        if "/" in name:  # the path of a parameter
-            continue
         if name.endswith(UNREAD):
             found[name] = item
-            continue
-        factor = np.asarray(item).item()
-        values = np.rint(items[name] * np.float32(factor))
-        found[name] = Int8Item(values.astype(np.int8), factor)
-        if not np.array_equal(floats(found[name]), items[name]):
-            why, int8 = "the model is no longer that of the file that was imported", None
-            break
+        elif "/" not in name:  # not the path of a parameter
+            factor = np.asarray(item).item()
+            values = np.rint(items[name] * np.float32(factor))
+            found[name] = Int8Item(values.astype(np.int8), factor)
+            if not np.array_equal(floats(found[name]), items[name]):
+                why, int8 = "the model is no longer that of the file that was imported", None
+                break
     if not int8:
         raise UserError(
             f"format=bergamot: {why}: give sentences=FILE beside quantization=int8, source "
@@ -384,9 +382,8 @@ def _engine(model: TrainedModel, name: str, precision: str) -> dict[str, Any]:
 
 def about(config: Config) -> dict[str, Any]:
     """What translateLocally lists."""
-    source, target = (
-        language or "und" for language in (config.data.source_language, config.data.target_language)
-    )
+    data = config.data
+    source, target = data.source_language or "und", data.target_language or "und"
     kind = "tiny" if config.model.d_model <= 256 else "base"  # as the published ones are called
     return {
         "modelName": f"{source}-{target}",
