@@ -24,11 +24,7 @@ from transformer_jax.weights.weights import Stored
 
 #: Numbers of the types: float32, int8 (text), and the int8 of intgemm.
 _FLOAT32, _INT8, _INTGEMM8 = 0x404, 0x101, 0x4101
-_DTYPES: dict[int, np.dtype] = {
-    _FLOAT32: np.dtype("<f4"),
-    _INT8: np.dtype(np.int8),
-    _INTGEMM8: np.dtype(np.int8),
-}
+_DTYPES = {_FLOAT32: "<f4", _INT8: "i1", _INTGEMM8: "i1"}
 _ALIGNED = 256
 #: More axes than any parameter of Marian has.
 _MOST_AXES = 8
@@ -178,7 +174,7 @@ class _Reader:
                 f"{name} is of the type {kind:#x}; known are float32 ({_FLOAT32:#x}), int8 "
                 f"({_INT8:#x}) and Bergamot's intgemm8 ({_INTGEMM8:#x})"
             )
-        size = math.prod(shape) * _DTYPES[kind].itemsize + 4 * (kind == _INTGEMM8)
+        size = math.prod(shape) * np.dtype(_DTYPES[kind]).itemsize + 4 * (kind == _INTGEMM8)
         if min(shape, default=1) < 1 or size > len(data):
             raise self._error(
                 f"{name} has the shape {list(shape)} and {len(data)} bytes, which do not fit"
@@ -219,5 +215,5 @@ class _Reader:
         return UserError(f"{self._origin}: not a binary model of Marian, or damaged ({what})")
 
 
-def _array(data: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def _array(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.frombuffer(data, dtype, math.prod(shape)).reshape(shape)
