@@ -44,24 +44,25 @@ NUM_CHOICES = 8
 Ids = Annotated[list[int], Field(max_length=10_000)]
 
 
-class Translate(Form):
+class Asked(Form):
+    """Of each request of the page."""
+
+    q: str
+    source: str
+    target: str
+    api_key: str = ""
+
+
+class Translate(Asked):
     """Of POST /page/translate."""
 
-    q: str
-    source: str
-    target: str
     alignments: bool = False
-    api_key: str = ""
 
 
-class Place(Form):
+class Place(Asked):
     """Of POST /page/explain and /page/choices: one sentence, and target ids without EOS."""
 
-    q: str
-    source: str
-    target: str
     tokens: Ids
-    api_key: str = ""
 
 
 async def translate(context: Context, request: Request) -> dict[str, Any]:
