@@ -126,23 +126,19 @@ def compare(
             n_samples=num_samples,
         )()
         ((name, signature),) = signatures.items()
-        baseline_result, result = results[name]
+        before, result = results[name]
         # sacrebleu counts the samples with a larger difference than that of the texts, which are
         # none where every sample has the same scores on both sides.
-        is_same = (result.score, result.mean, result.ci) == (
-            baseline_result.score,
-            baseline_result.mean,
-            baseline_result.ci,
-        )
+        is_same = (result.score, result.mean, result.ci) == (before.score, before.mean, before.ci)
         comparisons[key] = Comparison(
             name=_NAMES.get(key, name),
             score=float(result.score),
-            baseline_score=float(baseline_result.score),
+            baseline_score=float(before.score),
             p_value=1.0 if is_same else float(result.p_value),
             mean=float(result.mean),
             confidence=float(result.ci),
-            baseline_mean=float(baseline_result.mean),
-            baseline_confidence=float(baseline_result.ci),
+            baseline_mean=float(before.mean),
+            baseline_confidence=float(before.ci),
             signature=str(signature),
         )
     return comparisons
