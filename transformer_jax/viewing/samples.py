@@ -70,11 +70,9 @@ def _draw_cross_attention(
     source_words = words_of(tokenizers.source.pieces(source_ids))
     target_words = words_of(tokenizers.target.pieces(target_ids))
     maps = {name: by_word(weights_TS, target_words, source_words)[None]}
-    source_labels, target_labels = (
-        [word for word, _ in words] for words in (source_words, target_words)
-    )
+    labels = [word for word, _ in source_words], [word for word, _ in target_words]
     path = run.path / "plots" / "cross_attention.png"
-    return plot_attention(maps, source_labels, target_labels, path, title)
+    return plot_attention(maps, *labels, path, title)
 
 
 #: A word, or a punctuation mark, and how many pieces it has.
