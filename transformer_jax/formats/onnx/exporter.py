@@ -183,7 +183,7 @@ class _Half:
         """Queries, keys and values [B, H, L, K], turned at positions if the stack does that."""
         g, width, position = self.graph, self._width, self._stack.config.position
         names = [f"{name}/heads/{part}" for part in self._PARTS]
-        self._project(x, names)
+        self._by_head(self._dense(x, *names, form=self._of_each_head), names)
         if not isinstance(position, Rope):
             return names
         places = jnp.arange(self._stack.length)
@@ -196,10 +196,6 @@ class _Half:
             *(g("Add", g("Mul", y, cos), g("Mul", g("MatMul", y, quarter), sin)) for y in both),
             value,
         ]
-
-    def _project(self, x: str, names: Sequence[str]) -> None:
-        """The products of x with kernels of heads, as results of their names."""
-        self._by_head(self._dense(x, *names, form=self._of_each_head), names)
 
     def _by_head(self, y: str, names: Sequence[str]) -> None:
         """[B, L, N * H * K] as N results [B, H, L, K]."""
@@ -301,7 +297,7 @@ class _Decoder(_Half):
         def cross(layer: int, x: str) -> str:
             name = f"decoder/blocks_{layer}/cross"
             query = [f"{name}/heads/query"]
-            self._project(x, query)
+            self._by_head(self._dense(x, *query, form=self._of_each_head), query)
             memory = [f"{layer}.encoder.{part}" for part in self._PARTS[1:]]
             kept, made = map(self._past, memory), (f"present.{each}" for each in memory)
             both = (
