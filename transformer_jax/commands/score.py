@@ -51,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
         translator.model.check_alignment()
 
     def reply(pairs: list[tuple[str, str]], done: int) -> tuple[list[str], Counts]:
-        del done
         if args.alignments:
             return list(map(pharaoh, translator.align(*zip(*pairs, strict=True)))), {}
         scored = translator.score_pairs(*zip(*pairs, strict=True))

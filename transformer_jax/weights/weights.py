@@ -77,8 +77,7 @@ class Weights:
 
     def check_all_taken(self, ignored: Iterable[str] = ()) -> None:
         """Raises UserError naming the tensors that were not taken, except those `ignored`."""
-        left = sorted(self._tensors.keys() - self._taken - set(ignored))
-        if left:
+        if left := sorted(self._tensors.keys() - self._taken - set(ignored)):
             more = f" and {len(left) - 5} more" if len(left) > 5 else ""
             raise UserError(
                 f"{self.origin}: nothing in this architecture reads the tensors "

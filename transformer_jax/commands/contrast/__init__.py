@@ -28,8 +28,7 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("--input", required=True, metavar="FILE", help="the items: .tsv, .jsonl or .json")
     add("--documents", metavar="FOLDER", help="of a .json: the folder of its documents")
-    most = "most sentences before, from --documents"
-    add("--context", type="count", metavar="N", help=most)
+    add("--context", type="count", metavar="N", help="most sentences before, from --documents")
     add("--json", action="store_true", help="print one JSON object")
 
 
