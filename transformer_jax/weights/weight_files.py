@@ -14,7 +14,7 @@ import numpy as np
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.weights.settings import read_json
 from transformer_jax.weights.torch_files import read_torch
-from transformer_jax.weights.weights import Stored, Weights, in_memory
+from transformer_jax.weights.weights import Stored, Weights
 
 
 def read_weights(folder: Path) -> Weights:
@@ -86,7 +86,7 @@ def _read_flax(path: Path) -> dict[str, Stored]:
             raise UserError(f"{path}: {'/'.join([*place, last])} is not a tensor")
         name = "weight" if last in ("kernel", "scale", "embedding") else last
         arrays[".".join([*place, name])] = leaf.T if last == "kernel" else leaf
-    return in_memory(arrays)
+    return {name: Stored(x.shape, partial(np.asarray, x)) for name, x in arrays.items()}
 
 
 #: File name -> its reader. A folder often holds the same weights in several; the first is read.

@@ -1,7 +1,6 @@
 """Tensors of published models, by the names in their files."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +13,6 @@ class Stored(NamedTuple):
 
     shape: tuple[int, ...]
     read: Callable[[], np.ndarray]
-
-
-def in_memory(arrays: Mapping[str, np.ndarray]) -> dict[str, Stored]:
-    """Arrays that are there already."""
-    return {name: Stored(x.shape, partial(np.asarray, x)) for name, x in arrays.items()}
 
 
 def check_finite(origin: str, name: str, values: np.ndarray) -> None:
