@@ -25,12 +25,11 @@ def decode(
     *,
     max_length: int,
     num_best: Any = None,
-    ids: Any = None,
 ) -> Hypotheses:
-    """The hypotheses of the toy's sentences, which are numbered as themselves unless `ids` says."""
+    """The hypotheses of the toy's sentences, which are numbered as themselves."""
     asked = Limits(
         jnp.asarray(limits, jnp.int32),
-        jnp.asarray(sentences if ids is None else ids, jnp.int32),
+        jnp.asarray(sentences, jnp.int32),
         jax.random.key(0),
         max_length,
         None if num_best is None else jnp.asarray(num_best, jnp.int32),
