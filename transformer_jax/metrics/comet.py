@@ -35,7 +35,7 @@ class Comet(Metric):
         # Not before it is asked for: it imports JAX, which reading a text needs not.
         from transformer_jax.metrics.comet_model import CometModel
 
-        return CometModel(self.model, needs_reference=self.needs_reference)
+        return CometModel(self.model, self.title, needs_reference=self.needs_reference)
 
 
 @dataclass(frozen=True)

@@ -46,23 +46,20 @@ _LAYER = {
 class Form(NamedTuple):
     """What `hparams.yaml` says of a kind of models."""
 
-    title: str
     kind: str  #: `class_identifier`
     needed: dict[str, Any]  #: other keys
 
 
-WITH_REFERENCE = Form("COMET-22", "regression_metric", {"layer": "mix", "pool": "avg"})
-WITHOUT = Form(
-    "CometKiwi-22", "unified_metric", {"sent_layer": "mix", "input_segments": ["mt", "src"]}
-)
+WITH_REFERENCE = Form("regression_metric", {"layer": "mix", "pool": "avg"})
+WITHOUT = Form("unified_metric", {"sent_layer": "mix", "input_segments": ["mt", "src"]})
 
 
 class CometModel:
     """A model that is loaded; as `Judge`."""
 
-    def __init__(self, folder: str, *, needs_reference: bool) -> None:
+    def __init__(self, folder: str, title: str, *, needs_reference: bool) -> None:
         self._needs_reference, path = needs_reference, Path(folder)
-        settings = _settings(path, WITH_REFERENCE if needs_reference else WITHOUT)
+        settings = _settings(path, WITH_REFERENCE if needs_reference else WITHOUT, title)
         self._processor = _processor(path)
         checkpoint = path / "checkpoints" / "model.ckpt"
         if not checkpoint.is_file():
@@ -152,7 +149,7 @@ _TRANSFORMATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def _settings(path: Path, form: Form) -> Settings:
+def _settings(path: Path, form: Form, title: str) -> Settings:
     """The keys of `hparams.yaml`, checked."""
     file = path / "hparams.yaml"
     try:
@@ -163,7 +160,7 @@ def _settings(path: Path, form: Form) -> Settings:
         ) from None
     kind = settings.get("class_identifier", str)
     if kind != form.kind:
-        raise UserError(f"{file}: a {kind}, but {form.title} is a {form.kind}")
+        raise UserError(f"{file}: a {kind}, but {title} is a {form.kind}")
     only = {"encoder_model": "XLM-RoBERTa", "activations": "Tanh", "final_activation": None}
     settings.need(only | form.needed)
     if settings.get("layer_norm", bool, True):  # COMET's own default
