@@ -92,8 +92,7 @@ def _token(tokenizer: MappedTokenizer, code: str) -> str:
 
 def _place_of(tokenizer: MappedTokenizer, code: str) -> int:
     """The id of the token of a language that the model has."""
-    found = find_tag(tokenizer, code)
-    if found is None:
+    if (found := find_tag(tokenizer, code)) is None:
         names = sorted(_names(tokenizer))
         raise UserError(
             f"from_language={code}: not a language of the model; one of {', '.join(names[:6])} ... "

@@ -158,8 +158,7 @@ def _settings(path: Path, form: Form, title: str) -> Settings:
         raise UserError(
             f"{path}: no hparams.yaml here; expected the downloaded files of a COMET model"
         ) from None
-    kind = settings.get("class_identifier", str)
-    if kind != form.kind:
+    if (kind := settings.get("class_identifier", str)) != form.kind:
         raise UserError(f"{file}: a {kind}, but {title} is a {form.kind}")
     only = {"encoder_model": "XLM-RoBERTa", "activations": "Tanh", "final_activation": None}
     settings.need(only | form.needed)

@@ -88,8 +88,7 @@ def document_scores(
         found = []
         for power in range(max(numbers, default=0).bit_length()):
             first, last = 1 << power, (2 << power) - 1
-            chosen = [i for i, number in enumerate(numbers) if first <= number <= last]
-            if chosen:
+            if chosen := [i for i, number in enumerate(numbers) if first <= number <= last]:
                 sides = ([side[i] for i in chosen] for side in (hypotheses, references))
                 bleu = corpus_scores(*sides, **options)["bleu"].score
                 found.append(Part(first, last, len(chosen), bleu))

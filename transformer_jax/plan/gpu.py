@@ -86,8 +86,7 @@ def gpu_node(topology: str) -> Target:
         UserError: the numbers are wrong, or the compiler is missing or refuses the description.
     """
     name, _, text = topology.partition(":")
-    match = re.fullmatch(r"([1-8])(?:x([1-9]\d*))?", text)
-    if match is None:
+    if not (match := re.fullmatch(r"([1-8])(?:x([1-9]\d*))?", text)):
         raise UserError(
             f"--plan_topology={topology}: expected {name}:<GPUs>, from 1 to 8 in a node, or "
             f"{name}:<GPUs>x<nodes>, such as h100:8 or h100:8x2"

@@ -136,8 +136,7 @@ def rows_of(compiler: Compiler, length: int) -> int:
     if length > config.model.max_length:
         longest = config.model.max_length
         raise UserError(f"--plan_length={length}: the model has model.max_length={longest}")
-    rows = config.batch.budget // length // multiple * multiple
-    if not rows:
+    if not (rows := config.batch.budget // length // multiple * multiple):
         raise UserError(
             f"batch.tokens={config.batch.budget} does not hold {multiple} row(s) of {length} "
             "pieces, one for each part of the batch (devices along data x fsdp, times "

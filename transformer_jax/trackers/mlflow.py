@@ -26,8 +26,7 @@ class MLflow(Tracker):
         client = MlflowClient(tracking_uri=self.uri)
         known = client.get_experiment_by_name(self.experiment)
         place = known.experiment_id if known else client.create_experiment(self.experiment)
-        found = client.search_runs([place], filter_string=f"tags.`{_ID}` = '{about.id}'")
-        if found:
+        if found := client.search_runs([place], filter_string=f"tags.`{_ID}` = '{about.id}'"):
             run = found[0].info.run_id
             client.update_run(run, status="RUNNING")
         else:

@@ -68,8 +68,7 @@ def plot_bleu(runs: Sequence[Run], path: str | os.PathLike[str]) -> epath.Path:
     names = [run.path.name for run in runs]
     for run, name in zip(runs, names, strict=True):
         records = [each for each in run.metrics() if "minutes" in each]
-        points = _points(run, records, "validation.bleu", "minutes")
-        if not points:
+        if not (points := _points(run, records, "validation.bleu", "minutes")):
             raise UserError(
                 f"{run.path}/metrics.jsonl: no validation BLEU with its minutes: the run has no "
                 "validation set, was not evaluated yet, or was trained before minutes were recorded"

@@ -82,7 +82,6 @@ def _keys(path: str) -> list[str]:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeError) as error:
         raise UserError(f"--api_keys={path}: {first_line(error)}") from error
-    keys = [line.strip() for line in lines if line.strip()]
-    if not keys:
+    if not (keys := [line.strip() for line in lines if line.strip()]):
         raise UserError(f"--api_keys={path}: there is no key in it")
     return keys

@@ -77,8 +77,7 @@ def _cut(line: str, found: Sequence[Word], tags: Sequence[Tag], text: str) -> It
     """The words, of which those whose source word is cut by tags are cut, too."""
     borders = sorted({border for tag in tags for border in (tag.begin, tag.end)})
     for source, run in groupby(found, lambda word: word.source):
-        inside = borders[bisect_right(borders, source[0]) : bisect_left(borders, source[1])]
-        if inside:
+        if inside := borders[bisect_right(borders, source[0]) : bisect_left(borders, source[1])]:
             spans = [(word.begin, word.end) for word in run]
             yield from _parts(line, text, spans, list(pairwise((source[0], *inside, source[1]))))
         else:
@@ -237,8 +236,7 @@ def _trimmed(place: _Place, tag: Tag, own: Span) -> Span:
     if copy := _copy(place.line, (begin, end), place.text, (tag.begin, tag.end)):
         return copy
     part = place.line[begin:end]
-    core = re.search(r"\w(?:.*\w)?", part, re.DOTALL)
-    if core:
+    if core := re.search(r"\w(?:.*\w)?", part, re.DOTALL):
         if not _is_mark(place.text[tag.begin]):
             begin += core.start()
         if not _is_mark(place.text[tag.end - 1]):

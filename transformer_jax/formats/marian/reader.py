@@ -296,8 +296,7 @@ def _vocabularies(folder: ModelFolder) -> list[_Vocabulary]:
         UserError: there is not one for both or one for each, or the ids have gaps.
     """
     patterns = ("*.vocab.yml", "*.vocab", "vocab*.yml", "*vocab*.txt")
-    found = sorted({path for pattern in patterns for path in folder.path.glob(pattern)})
-    if found:
+    if found := sorted({path for pattern in patterns for path in folder.path.glob(pattern)}):
         models = [folder.content(f"{side}.spm") for side in ("source", "target")]
         files = _of_both(folder.path, found, "vocabulary, such as opus.spm32k-spm32k.vocab.yml")
         return [_of_list(path, model) for path, model in zip(files, models, strict=True)]

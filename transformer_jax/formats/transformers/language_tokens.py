@@ -32,8 +32,7 @@ def fairseq_ids(folder: ModelFolder) -> dict[str, int]:
     ids = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
     ids |= {model.id_to_piece(i): i + 1 for i in range(3, size)}
     listed = _listed(folder, first=size + 1)
-    found = {piece: i for piece, i in listed.items() if is_language(piece)}
-    if not found:
+    if not (found := {piece: i for piece, i in listed.items() if is_language(piece)}):
         raise UserError(
             f"{folder.path}: no file lists the language tokens; expected tokenizer.json or "
             "special_tokens_map.json"
