@@ -116,7 +116,7 @@ def factors(items: Mapping[str, Item]) -> bytes | None:
     It holds what is not read as it is, and of each matrix its multiplier [1, 1] in its place.
     """
     kept = {
-        name: np.array([[item.multiplier]], np.float32) if isinstance(item, Int8) else item
+        name: np.array([[item.multiplier]], np.float32)
         for name, item in items.items()
         if isinstance(item, Int8) and not name.endswith(UNREAD)
     }
