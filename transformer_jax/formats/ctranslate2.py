@@ -98,9 +98,8 @@ class CTranslate2(Exporter):
         spec.config.layer_norm_epsilon = config.norm.epsilon
         # CTranslate2 does not read these two; its users need them.
         spec.config.add_attribute("max_length", config.max_length)
-        spec.config.add_attribute(
-            "source_prefix", [source[i] for i in model.tokenizers.source.prefix]
-        )
+        prefix = [source[i] for i in model.tokenizers.source.prefix]
+        spec.config.add_attribute("source_prefix", prefix)
         spec.validate()
         spec.optimize(quantization=self.quantization)
         spec.save(str(folder))

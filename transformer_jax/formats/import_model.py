@@ -150,7 +150,6 @@ def read_model(folder: ModelFolder, languages: Languages) -> Published:
     Raises:
         UserError: no family reads it, or it cannot be expressed.
     """
-    family = folder.config.choose("model_type", FAMILIES)
-    published = family(folder, languages)
+    published = folder.config.choose("model_type", FAMILIES)(folder, languages)
     check_model_config(published.model)
     return published

@@ -71,8 +71,7 @@ def _draw_cross_attention(
     target_words = words_of(tokenizers.target.pieces(target_ids))
     maps = {name: by_word(weights_TS, target_words, source_words)[None]}
     labels = [word for word, _ in source_words], [word for word, _ in target_words]
-    path = run.path / "plots" / "cross_attention.png"
-    return plot_attention(maps, *labels, path, title)
+    return plot_attention(maps, *labels, run.path / "plots" / "cross_attention.png", title)
 
 
 #: A word, or a punctuation mark, and how many pieces it has.

@@ -183,8 +183,7 @@ class Layout:
             names = (*names, PROJECTION)
         tensors = [Tensor("target_embedding/table", names, rows(target.order))]
         if tie not in ("all", "inputs"):
-            path = "source_embedding/table"
-            tensors.append(Tensor(path, (encoder, shared), rows(source.order)))
+            tensors.append(Tensor("source_embedding/table", (encoder, shared), rows(source.order)))
         if tie not in ("all", "decoder"):
             change = chain(rows(target.order), TRANSPOSED)
             tensors.append(Tensor("projection/kernel", (PROJECTION,), change))

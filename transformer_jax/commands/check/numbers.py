@@ -207,8 +207,7 @@ def _mixer_job(name: str, here: jax.Device, cpu: jax.Device) -> Job:
             error = difference(got[role], want[role])
             yield Row("mixers against the CPU", f"{name}, {role}", error, limit=FLOAT32)
 
-    lower = exact(here, lower_found)
-    return Job("mixers", name, {"wanted": lower_wanted, "found": lower}, rows)
+    return Job("mixers", name, {"wanted": lower_wanted, "found": exact(here, lower_found)}, rows)
 
 
 def _unrolled(mixer: MixerLayer, params: Any, x_BLD: jax.Array) -> jax.Array:

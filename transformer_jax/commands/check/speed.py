@@ -100,8 +100,7 @@ def _training_job(config: Config, target: Target, part: str, seconds: float) -> 
         return jax.jit(compiler().trainer.init, out_shardings=shardings).lower()
 
     def lower_step() -> Any:
-        rows = rows_of(compiler(), length)
-        batch = compiler().trainer.abstract_batch((rows, length, length))
+        batch = compiler().trainer.abstract_batch((rows_of(compiler(), length), length, length))
         return compiler().trainer.lower(compiler().state, batch)
 
     def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
@@ -167,8 +166,7 @@ def _search_job(config: Config, mesh: Mesh, part: str, seconds: float) -> Job:
         return decode_batch.lower(params(), sources, **how)
 
     def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
-        held = programs["params"]()
-        search = partial(programs["search"], held, sources)
+        search = partial(programs["search"], programs["params"](), sources)
         lengths = np.asarray(search().lengths)[:, 0]
         took = _median(search, seconds)
         kind = type(method).__name__.lower()

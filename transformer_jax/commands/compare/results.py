@@ -88,8 +88,7 @@ def run_training(
         steps = max((record["step"] for record in read_metrics(folder)), default=0)
         scores, validation = {"bleu": 0.0, "chrf": 0.0}, 0.0 if validate else None
         result = Result(config.train.seed, scores, steps, validation=validation)
-    inputs = {"config": to_dict(config)}
-    write_record(folder / _FILE, inputs, **dataclasses.asdict(result))
+    write_record(folder / _FILE, {"config": to_dict(config)}, **dataclasses.asdict(result))
     return result
 
 

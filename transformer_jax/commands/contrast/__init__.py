@@ -61,8 +61,7 @@ def _items(args: argparse.Namespace) -> list[Any]:
     if (args.documents is None) != (args.context is None):
         raise UserError("--documents and --context belong together: give both or neither")
     if suffix(args.input) == ".json":
-        context = args.documents and Context(args.documents, args.context)
-        return read_set(args.input, context)
+        return read_set(args.input, args.documents and Context(args.documents, args.context))
     if args.documents is not None:
         raise UserError(f"--documents is for a set in .json; {args.input} has its context itself")
     return list(read_items(args.input))

@@ -62,8 +62,7 @@ async def detect(context: Context, request: Request) -> list[dict[str, Any]]:
     form = await fields(request, Detect, context.limits)
     context.keys.check(form.api_key)
     context.limits.check([form.q])
-    found = context.service.detect(form.q)
-    return [_language(code, probability) for code, probability in found]
+    return [_language(code, probability) for code, probability in context.service.detect(form.q)]
 
 
 async def languages(context: Context, request: Request) -> list[dict[str, Any]]:

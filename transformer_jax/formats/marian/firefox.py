@@ -79,8 +79,7 @@ class Firefox(Bergamot):
             scores = corpus_scores(made, references, target_language=languages[1]).items()
             metadata["flores"] = {key: round(score.score, 2) for key, score in scores}
             metadata["floresSignatures"] = {key: score.signature for key, score in scores}
-        text = json.dumps(metadata, indent=2, sort_keys=True)
-        (folder / "metadata.json").write_text(f"{text}\n")
+        (folder / "metadata.json").write_text(json.dumps(metadata, indent=2, sort_keys=True) + "\n")
 
 
 def _languages(data: DataConfig) -> Languages:

@@ -80,8 +80,7 @@ class Web(Bergamot):
         }
         (folder / "settings.json").write_text(json.dumps(about, indent=2) + "\n")
         own = files("transformer_jax.formats.marian") / "page"
-        licence = (own / "engine_license.txt").read_bytes()
-        (folder / "engine" / "LICENSE.txt").write_bytes(licence)
+        (folder / "engine" / "LICENSE.txt").write_bytes((own / "engine_license.txt").read_bytes())
         # The style of the server's page.
         shared = files("transformer_jax.commands.serve") / "static"
         page = [own / name for name in ("index.html", "page.js", "worker.js")]

@@ -17,8 +17,7 @@ def t5(folder: ModelFolder, languages: Languages) -> Published:
     ids = {pieces.id_to_piece(i): i for i in range(own)}
     ids["<unk>"] = pieces.unk_id()
     # The sentinels `<extra_id_0>` ... have the highest ids.
-    settings = folder.settings("tokenizer_config.json")
-    count = settings.get("extra_ids", int, min(100, size - own))
+    count = folder.settings("tokenizer_config.json").get("extra_ids", int, min(100, size - own))
     extra = [f"<extra_id_{i}>" for i in range(count) if f"<extra_id_{i}>" not in ids]
     ids |= {piece: own + len(extra) - 1 - i for i, piece in enumerate(extra)}
     arrangement = folder.arrange(ids, size)
