@@ -104,8 +104,7 @@ class MixerLayer:
         """Fresh parameters, nested dicts of arrays."""
         if not isinstance(key, jax.Array):
             raise UserError(f"key is {key!r}: give jax.random.key({key!r})")
-        params: Params = nn.unbox(self._boxes_of(key))
-        return params
+        return nn.unbox(self._boxes_of(key))
 
     def logical_axes(self) -> Any:
         """For every parameter a `PartitionSpec` of logical axis names, such as `heads`."""
@@ -131,8 +130,7 @@ class MixerLayer:
         mask_BL = jnp.ones(x_BLD.shape[:2], bool) if mask_BL is None else mask_BL
         check_mask("mask", mask_BL, "x", x_BLD)
         rngs = {} if rng is None else {"dropout": rng}
-        y_BLD: jax.Array = self._call("__call__", params, x_BLD, mask_BL, rngs=rngs)
-        return y_BLD
+        return self._call("__call__", params, x_BLD, mask_BL, rngs=rngs)
 
     def init_state(self, params: Params, batch: int, max_length: int) -> State:
         """The state before the first of up to `max_length` tokens; see `Mixer.init_state`."""
@@ -143,8 +141,7 @@ class MixerLayer:
     ) -> tuple[jax.Array, State]:
         """One token, at the same position in all rows: ([B, D], the next state)."""
         self._check("x", x_BD, 2)
-        y_BD, state = self._call("step", params, x_BD, state, jnp.asarray(position, jnp.int32))
-        return y_BD, state
+        return self._call("step", params, x_BD, state, jnp.asarray(position, jnp.int32))
 
     def project(self, params: Params, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
         """What `read` needs of a memory; see `CrossMixer`."""
@@ -155,8 +152,7 @@ class MixerLayer:
     def read(self, params: Params, x_BTD: jax.Array, projected: State) -> jax.Array:
         """T queries that read the memory, each on its own, [B, T, D]."""
         self._check("x", x_BTD, 3)
-        y_BTD: jax.Array = self._call("read", params, x_BTD, projected)
-        return y_BTD
+        return self._call("read", params, x_BTD, projected)
 
     def _check(self, name: str, x: jax.Array, rank: int) -> None:
         if x.ndim != rank or x.shape[-1] != self.d_model:

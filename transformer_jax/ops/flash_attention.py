@@ -148,8 +148,7 @@ def splash_attention(
     of_keys = pad_to_multiple(key_mask_BM, k_block).astype(jnp.int32)
 
     def row(q: jax.Array, k: jax.Array, v: jax.Array, of_keys: jax.Array) -> jax.Array:
-        y: jax.Array = kernel(q, k, v, splash.SegmentIds(of_queries, of_keys))
-        return y
+        return kernel(q, k, v, splash.SegmentIds(of_queries, of_keys))
 
     y = jax.vmap(row)(q, k, v, of_keys)
     return jnp.moveaxis(y, 1, 2)[:, :length].astype(v_BMGK.dtype)

@@ -205,8 +205,7 @@ class Trainer:
             return self.ahead.get(shape, self._step.whole)(state, batch, self.horizon)
         gradient = self.ahead.get(shape, self._step.gradient)
         update = self.ahead.get(_UPDATE, self._step.update)
-        new_state, metrics = update(state, gradient(state.params, state.step, batch), self.horizon)
-        return new_state, metrics
+        return update(state, gradient(state.params, state.step, batch), self.horizon)
 
     def compiling_ahead(self, shapes: Iterable[Shape]) -> AbstractContextManager[None]:
         """Compiles the steps of global batches (B, S, T) in threads, the first one first.

@@ -68,10 +68,7 @@ class Given:
             pairs = self._padded(batch)
             given = [row.num_forced for row in batch]
             num_forced_B = filled(given, len(pairs.source_BS)) if forced else None
-            found: jax.Array = self.runner.call(
-                score_batch, pairs._replace(num_forced_B=num_forced_B)
-            )
-            return found
+            return self.runner.call(score_batch, pairs._replace(num_forced_B=num_forced_B))
 
         def finish(batch: Batch, log_probs_B: jax.Array) -> None:
             indices = [row.number for row in batch]
@@ -95,8 +92,7 @@ class Given:
                 rows.append(row_of(number, source, target, pieces.limit))
 
         def start(batch: Batch) -> jax.Array:
-            looks: jax.Array = self.runner.call(align_batch, self._padded(batch))
-            return looks
+            return self.runner.call(align_batch, self._padded(batch))
 
         def finish(batch: Batch, looks_BTS: jax.Array) -> None:
             for row, looks_TS in zip(batch, np.asarray(looks_BTS), strict=False):

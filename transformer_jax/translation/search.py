@@ -101,7 +101,7 @@ def search(
             prefix_BT=pad(given, num_rows, max_length)[0] if forced else None,
             num_best_B=filled(best, num_rows, most),
         )
-        found: Hypotheses = runner.call(
+        return runner.call(
             decode_batch,
             arrays,
             seed=np.uint32(config.method.seed),
@@ -109,7 +109,6 @@ def search(
             max_length=max_length,
             rules=Rules(config.repetition, config.allow_unk),
         )
-        return found
 
     def finish(batch: Batch, hypotheses: Hypotheses) -> None:
         on_host = jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), hypotheses)
