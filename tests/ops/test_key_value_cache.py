@@ -78,7 +78,7 @@ def test_the_rows_that_hold_a_token_follow_the_ancestors():
 def test_a_state_is_mapped_by_kind():
     cache = KeyValueCache.empty(1, 1, 1, 1, jnp.float32)
     state = {"a": jnp.zeros(2), "b": [cache]}
-    got = map_state(lambda leaf: leaf + 1, lambda cache: cache.for_beams(1, 1), state)
+    got = map_state(lambda leaf: leaf + 1, state, lambda cache: cache.for_beams(1, 1))
     assert got["a"].tolist() == [1, 1] and got["b"][0].ancestors is not None
     assert got["b"][0].key is cache.key
 

@@ -71,8 +71,8 @@ def check_axes(config):
     shapes = []
     map_state(
         lambda leaf: shapes.append(leaf.shape[:2]),
-        lambda cache: shapes.append((cache.key.shape[1] // beams, beams)),
         state,
+        lambda cache: shapes.append((cache.key.shape[1] // beams, beams)),
     )
     assert set(shapes) <= {(batch, beams)}
 

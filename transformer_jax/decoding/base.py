@@ -132,7 +132,7 @@ class Method(abc.ABC):
 
 def selectable(state: State, batch: int, num_hypotheses: int) -> State:
     """The first state of a search that calls `select_hypotheses`."""
-    return map_state(lambda leaf: leaf, lambda cache: cache.for_beams(batch, num_hypotheses), state)
+    return map_state(lambda leaf: leaf, state, lambda cache: cache.for_beams(batch, num_hypotheses))
 
 
 def select_hypotheses(state: State, parents_BZ: jax.Array) -> State:
@@ -142,7 +142,7 @@ def select_hypotheses(state: State, parents_BZ: jax.Array) -> State:
         indices = parents_BZ.reshape(parents_BZ.shape + (1,) * (leaf.ndim - 2))
         return jnp.take_along_axis(leaf, indices, axis=1, mode="promise_in_bounds")
 
-    return map_state(select, lambda cache: cache.select(parents_BZ), state)
+    return map_state(select, state, lambda cache: cache.select(parents_BZ))
 
 
 def best_first(hypotheses: Hypotheses, num_best_B: jax.Array | None = None) -> Hypotheses:

@@ -95,8 +95,8 @@ def _take(search: Search, places: jax.Array, num_hypotheses: int) -> Search:
         history=jax.tree.map(columns, search.history),
         state=map_state(
             rows,
-            lambda cache: cache.of_sentences(columns, num_hypotheses),
             search.state,
+            lambda cache: cache.of_sentences(columns, num_hypotheses),
             of_sentence=lambda known: jax.tree.map(rows, known),
         ),
     )

@@ -1,5 +1,6 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, arXiv:1706.03762)."""
 
+import math
 from typing import Any
 
 import jax
@@ -205,16 +206,8 @@ class Transformer(nn.Module):
 
 def _split_beams(state: Any, batch: int) -> Any:
     # Sizes in place of -1: a state may hold nothing, as that of a convolution of one tap.
-    return map_state(
-        lambda leaf: leaf.reshape(batch, len(leaf) // batch, *leaf.shape[1:]),
-        lambda cache: cache,
-        state,
-    )
+    return map_state(lambda leaf: leaf.reshape(batch, len(leaf) // batch, *leaf.shape[1:]), state)
 
 
 def _join_beams(state: Any) -> Any:
-    return map_state(
-        lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]),
-        lambda cache: cache,
-        state,
-    )
+    return map_state(lambda leaf: leaf.reshape(math.prod(leaf.shape[:2]), *leaf.shape[2:]), state)

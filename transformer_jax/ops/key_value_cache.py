@@ -132,8 +132,8 @@ class PerSentence(NamedTuple):
 
 def map_state(
     function: Callable[[jax.Array], jax.Array],
-    of_cache: Callable[[KeyValueCache], KeyValueCache],
     state: Any,
+    of_cache: Callable[[KeyValueCache], KeyValueCache] = lambda cache: cache,
     *,
     of_sentence: Callable[[PerSentence], PerSentence] = lambda known: known,
 ) -> Any:

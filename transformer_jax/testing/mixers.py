@@ -89,7 +89,7 @@ def check_step_equals_parallel(mixer: Mixer, variables: Any) -> None:
         return mixer.apply(variables, x_BD, state, at, method="step")
 
     state = mixer.apply(variables, BATCH, LENGTH, method="init_state")
-    map_state(check_rows, lambda cache: jax.tree.map(partial(check_rows, axis=1), cache), state)
+    map_state(check_rows, state, lambda cache: jax.tree.map(partial(check_rows, axis=1), cache))
     outputs = []
     for t in range(LENGTH):
         y, next_state = step(x[:, t], state, jnp.int32(t))
@@ -154,11 +154,11 @@ def check_beams_permute(mixer: Mixer, variables: Any) -> None:
     order = jnp.array([0, 2, 1])  # not a rotation
     x = inputs()
     state = mixer.apply(variables, BATCH, LENGTH, method="init_state")
-    state = map_state(lambda leaf: leaf, lambda cache: cache.for_beams(1, BATCH), state)
+    state = map_state(lambda leaf: leaf, state, lambda cache: cache.for_beams(1, BATCH))
     step = jax.jit(partial(mixer.apply, variables, method="step"))
     for t in range(2):
         _, state = step(x[:, t], state, jnp.int32(t))
-    shuffled = map_state(lambda leaf: leaf[order], lambda cache: cache.select(order[None]), state)
+    shuffled = map_state(lambda leaf: leaf[order], state, lambda cache: cache.select(order[None]))
     now = jnp.int32(2)
     y, _ = step(x[:, 2], state, now)
     y_shuffled, _ = step(x[order, 2], shuffled, now)

@@ -66,8 +66,8 @@ def _on(mesh: Mesh | None) -> contextlib.AbstractContextManager[None]:
 def _by_sentence(tree: Any) -> Any:
     return map_state(
         lambda leaf: constrain(leaf, "batch"),
-        lambda cache: jax.tree.map(lambda leaf: constrain(leaf, None, "batch"), cache),
         tree,
+        lambda cache: jax.tree.map(lambda leaf: constrain(leaf, None, "batch"), cache),
     )
 
 
