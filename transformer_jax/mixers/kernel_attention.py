@@ -37,29 +37,19 @@ from transformer_jax.ops.kernel_attention import (
 from transformer_jax.positions.base import Position
 
 
-class FeatureMap:
-    """phi, of queries and of keys, in float32.
-
-    Attributes:
-        num_features: R.
-    """
-
-    num_features: int
-
-    def queries(self, q: jax.Array) -> jax.Array:
-        """[..., K] -> [..., R], up to a positive factor of each query's own."""
-        raise NotImplementedError
-
-    def keys(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """[..., K] -> features [..., R] and their log scale [...]."""
-        raise NotImplementedError
-
-
 class FeatureOptions:
-    """The options of a feature map."""
+    """The options of a feature map phi."""
 
-    def feature_map(self, head_dim: int) -> FeatureMap:
-        """phi, for heads of width `head_dim`."""
+    def num_features(self, head_dim: int) -> int:
+        """R, for heads of width `head_dim`."""
+        raise NotImplementedError
+
+    def query_features(self, q: jax.Array) -> jax.Array:
+        """[..., K] -> [..., R] float32, up to a positive factor of each query's own."""
+        return self.key_features(q)[0]
+
+    def key_features(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """[..., K] -> features [..., R] and their log scale [...], float32."""
         raise NotImplementedError
 
 
@@ -80,11 +70,10 @@ class KernelConfig(FeatureOptions, MixerConfig):
 
 
 class FeatureHeads(MixerModule):
-    """Projections and feature map, for self- and cross-attention."""
+    """Projections, for self- and cross-attention."""
 
     def setup(self) -> None:
         self.heads = HeadProjections(self.context)
-        self.phi = self.config.feature_map(self.context.head_dim)
 
 
 class KernelAttention(FeatureHeads, Mixer):
@@ -107,8 +96,8 @@ class KernelAttention(FeatureHeads, Mixer):
 
     def init_state(self, batch: int, max_length: int) -> KernelSums:
         """The same size whatever `max_length` is."""
-        c = self.context
-        return empty_sums(batch, c.num_heads, self.phi.num_features, c.head_dim)
+        c, num_features = self.context, self.config.num_features(self.context.head_dim)
+        return empty_sums(batch, c.num_heads, num_features, c.head_dim)
 
     def step(
         self, x_BD: jax.Array, state: KernelSums, position: jax.Array
@@ -122,8 +111,8 @@ class KernelAttention(FeatureHeads, Mixer):
     def _features(self, x_BLD: jax.Array, at_L: jax.Array) -> tuple[jax.Array, ...]:
         """Queries and keys, values, log scales; then queries and keys for the normaliser."""
         k_BLHK, v_BLHV = self.heads.keys_values(x_BLD)
-        q_BLHR = self.phi.queries(self.heads.queries(x_BLD))
-        k_BLHR, log_scale_BLH = self.phi.keys(k_BLHK)
+        q_BLHR = self.config.query_features(self.heads.queries(x_BLD))
+        k_BLHR, log_scale_BLH = self.config.key_features(k_BLHK)
         rotated = self.position.rotate(q_BLHR, k_BLHR, at_L, at_L)
         return (*rotated, v_BLHV, log_scale_BLH, q_BLHR, k_BLHR)
 
@@ -144,9 +133,10 @@ class KernelCrossAttention(FeatureHeads, CrossMixer):
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> KernelSums:
         """K^T V of the memory."""
         k_BMHK, v_BMHV = self.heads.keys_values(memory_BMD)
-        k_BMHR, log_scale_BMH = self.phi.keys(k_BMHK)
+        k_BMHR, log_scale_BMH = self.config.key_features(k_BMHK)
         return sum_keys(k_BMHR, v_BMHV, jnp.where(mask_BM[..., None], log_scale_BMH, MASKED))
 
     def read(self, x_BTD: jax.Array, projected: KernelSums) -> jax.Array:
-        y_BTHV = read_sums(self.phi.queries(self.heads.queries(x_BTD)), projected)
+        q_BTHR = self.config.query_features(self.heads.queries(x_BTD))
+        y_BTHV = read_sums(q_BTHR, projected)
         return self.heads.join(y_BTHV.astype(x_BTD.dtype))

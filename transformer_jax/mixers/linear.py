@@ -14,33 +14,25 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.mixers.kernel_attention import (
-    FeatureMap,
     FeatureOptions,
     KernelConfig,
     KernelCrossConfig,
 )
 
 
-class EluFeatures(FeatureMap):
-    """phi(x) = elu(x) + 1, positive everywhere."""
-
-    def __init__(self, head_dim: int) -> None:
-        self.num_features = head_dim
-
-    def queries(self, q: jax.Array) -> jax.Array:
-        """[..., K] -> [..., K]."""
-        return jax.nn.elu(q.astype(jnp.float32)) + 1.0
-
-    def keys(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """[..., K] -> [..., K], all on one scale."""
-        return self.queries(k), jnp.zeros(k.shape[:-1], jnp.float32)
-
-
 class LinearOptions(FeatureOptions):
     """The feature map has no options."""
 
-    def feature_map(self, head_dim: int) -> FeatureMap:
-        return EluFeatures(head_dim)
+    def num_features(self, head_dim: int) -> int:
+        return head_dim
+
+    def query_features(self, q: jax.Array) -> jax.Array:
+        """elu(q) + 1, positive everywhere."""
+        return jax.nn.elu(q.astype(jnp.float32)) + 1.0
+
+    def key_features(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The same, all on one scale."""
+        return self.query_features(k), jnp.zeros(k.shape[:-1], jnp.float32)
 
 
 @dataclass(frozen=True)

@@ -25,30 +25,11 @@ from pydantic import NonNegativeInt, PositiveInt
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.kernel_attention import (
-    FeatureMap,
     FeatureOptions,
     KernelConfig,
     KernelCrossConfig,
 )
 from transformer_jax.ops.random_features import log_positive_features, orthogonal_directions
-
-
-class PositiveFeatures(FeatureMap):
-    """exp(<w, x'> - |x'|^2 / 2), divided by its maximum over the features."""
-
-    def __init__(self, features: int, head_dim: int, seed: int) -> None:
-        self.num_features = features
-        self.directions_RK = orthogonal_directions(features, head_dim, seed)
-
-    def queries(self, q: jax.Array) -> jax.Array:
-        """[..., K] -> [..., R]."""
-        return self.keys(q)[0]
-
-    def keys(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """[..., K] -> [..., R] with maximum 1, and the log of that maximum."""
-        log_phi = log_positive_features(k * k.shape[-1] ** -0.25, self.directions_RK)
-        log_scale = jax.lax.stop_gradient(log_phi.max(axis=-1))
-        return jnp.exp(log_phi - log_scale[..., None]), log_scale
 
 
 @dataclass(frozen=True)
@@ -58,9 +39,16 @@ class PerformerOptions(FeatureOptions):
     features: PositiveInt = 256  #: R, random features a head; the paper advises K log K
     seed: NonNegativeInt = 0  #: of the random features
 
-    def feature_map(self, head_dim: int) -> FeatureMap:
-        """FAVOR+."""
-        return PositiveFeatures(self.features, head_dim, self.seed)
+    def num_features(self, head_dim: int) -> int:
+        return self.features
+
+    def key_features(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """exp(<w, k'> - |k'|^2 / 2) divided by its maximum over the features; its logarithm."""
+        width = k.shape[-1]
+        directions_RK = orthogonal_directions(self.features, width, self.seed)
+        log_phi = log_positive_features(k * width**-0.25, directions_RK)
+        log_scale = jax.lax.stop_gradient(log_phi.max(axis=-1))
+        return jnp.exp(log_phi - log_scale[..., None]), log_scale
 
 
 @dataclass(frozen=True)
