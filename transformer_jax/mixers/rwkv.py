@@ -113,10 +113,21 @@ class RWKVMixer(Mixer):
     config: RWKV
 
     def setup(self) -> None:
-        c, o = self.context, self.config
-        width = c.num_heads * c.head_dim
+        c = self.context
+        width, bare = c.num_heads * c.head_dim, {"use_bias": False, **c.dtypes}
+
+        def into() -> Dense:
+            return Dense(c.d_model, width, ("embed", "heads"), **bare)
+
+        self.receptance, self.key, self.value = into(), into(), into()
         # Early channels look at the token before, late ones at the token itself.
-        blend_init = along_last_axis(lambda i: 1.0 - i / c.d_model)
+        self._set_up_version(width, along_last_axis(lambda i: 1.0 - i / c.d_model))
+        dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
+        self.norm = Norm(width, 64e-5, groups=c.num_heads, axis="heads", **dtypes)
+        self.out = Dense(width, c.d_model, ("heads", "embed"), **bare)
+
+    def _set_up_version(self, width: int, blend_init: Initializer) -> None:
+        c, o = self.context, self.config
         self.blend = self.weight("blend", blend_init, (c.d_model,), ("embed",))
 
         def lerp() -> LowRank:
@@ -124,19 +135,12 @@ class RWKVMixer(Mixer):
 
         self.lerp_receptance, self.lerp_key, self.lerp_value = lerp(), lerp(), lerp()
         self.lerp_gate, self.lerp_decay = lerp(), lerp()
-
-        def into() -> Dense:
-            return Dense(c.d_model, width, ("embed", "heads"), use_bias=False, **c.dtypes)
-
-        self.receptance, self.key, self.value, self.gate = into(), into(), into(), into()
+        self.gate = Dense(c.d_model, width, ("embed", "heads"), use_bias=False, **c.dtypes)
         # From decays of about e^-0.0025 a token to e^-0.37, as in the authors' code.
         decay_init = along_last_axis(lambda i: -6.0 + 5.0 * i / max(width - 1, 1))
         self.decay = LowRank(c, o.decay_rank, width, "heads", decay_init)
         bonuses = along_last_axis(lambda i: 1.0 - i / width)
         self.bonus = self.weight("bonus", bonuses, (width,), ("heads",))
-        dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
-        self.norm = Norm(width, 64e-5, groups=c.num_heads, axis="heads", **dtypes)
-        self.out = Dense(width, c.d_model, ("heads", "embed"), use_bias=False, **c.dtypes)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         # Without the mask: padding follows every real token, so it is never read.
@@ -169,21 +173,21 @@ class RWKVMixer(Mixer):
         def blended(lerp: LowRank) -> jax.Array:
             return (x + change * lerp(guide)).astype(x.dtype)
 
-        def heads(x: jax.Array) -> jax.Array:
-            c = self.context
-            return x.astype(jnp.float32).reshape(*x.shape[:-1], c.num_heads, c.head_dim)
-
         def projected(project: Dense, lerp: LowRank) -> jax.Array:
             return project.split(blended(lerp), self.context.num_heads).astype(jnp.float32)
 
         r = projected(self.receptance, self.lerp_receptance)
         k = projected(self.key, self.lerp_key)
         v = projected(self.value, self.lerp_value)
-        strength = heads(self.decay(blended(self.lerp_decay)))
+        strength = self._heads(self.decay(blended(self.lerp_decay)))
         log_decay = -jnp.exp(jnp.minimum(strength, _STRONGEST))
-        bonus = jax.lax.broadcast_to_rank(heads(self.bonus), r.ndim)
+        bonus = jax.lax.broadcast_to_rank(self._heads(self.bonus), r.ndim)
         own_weight = (r * bonus * k).sum(axis=-1)
         return (r, k, v, log_decay, own_weight), self.gate(blended(self.lerp_gate))
+
+    def _heads(self, x: jax.Array) -> jax.Array:
+        c = self.context
+        return x.astype(jnp.float32).reshape(*x.shape[:-1], c.num_heads, c.head_dim)
 
     def _gated(self, y: jax.Array, gate: jax.Array) -> jax.Array:
         y = self.norm(y.reshape(*y.shape[:-2], -1))
@@ -193,20 +197,14 @@ class RWKVMixer(Mixer):
 class RWKV7Mixer(RWKVMixer):
     """The causal mixer of version 7."""
 
-    def setup(self) -> None:
-        c, o = self.context, self.config
-        width, heads = c.num_heads * c.head_dim, ("heads",)
-        blend_init = along_last_axis(lambda i: 1.0 - i / c.d_model)
+    def _set_up_version(self, width: int, blend_init: Initializer) -> None:
+        c, o, heads = self.context, self.config, ("heads",)
         #: of r, w, k, v, a and g
         self.blends = self.weight("blends", blend_init, (6, c.d_model), (None, "embed"))
-
-        def into() -> Dense:
-            return Dense(c.d_model, width, ("embed", "heads"), use_bias=False, **c.dtypes)
 
         def low_rank(rank: int, init: Initializer, activation: Activation) -> LowRank:
             return LowRank(c, rank, width, "heads", init, activation)
 
-        self.receptance, self.key, self.value = into(), into(), into()
         zeros, constant = nn.initializers.zeros_init(), nn.initializers.constant
         # From decays of about e^-0.001 a token to e^-0.1.
         decay_init = along_last_axis(lambda i: -6.5 + 5.0 * i / max(width - 1, 1))
@@ -216,9 +214,6 @@ class RWKV7Mixer(RWKVMixer):
         self.erased_scale = self.weight("erased_scale", constant(0.85), (width,), heads)
         self.key_rate = self.weight("key_rate", nn.initializers.ones_init(), (width,), heads)
         self.bonus = self.weight("bonus", zeros, (width,), heads)
-        dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
-        self.norm = Norm(width, 64e-5, groups=c.num_heads, axis="heads", **dtypes)
-        self.out = Dense(width, c.d_model, ("heads", "embed"), use_bias=False, **c.dtypes)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         # Without the mask: padding follows every real token, so it is never read.
@@ -252,9 +247,7 @@ class RWKV7Mixer(RWKVMixer):
         blended = [(x + (previous - x) * blend).astype(x.dtype) for blend in blends]
         to_r, to_w, to_k, to_v, to_a, to_g = blended
 
-        def heads(x: jax.Array) -> jax.Array:
-            c = self.context
-            return x.astype(jnp.float32).reshape(*x.shape[:-1], c.num_heads, c.head_dim)
+        heads = self._heads
 
         def learned(weight: jax.Array) -> jax.Array:
             return jax.lax.broadcast_to_rank(heads(weight), x.ndim + 1)
