@@ -6,6 +6,7 @@ that the search holds is copied once. Rows do not depend on each other, so nothi
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -54,11 +55,8 @@ def search_loop(
     def one_step(search: Search) -> Search:
         position = search.position
         rows, added, state = body(search)
-        history = jax.tree.map(
-            lambda leaf, new: lax.dynamic_update_index_in_dim(leaf, new, position, 0),
-            search.history,
-            added,
-        )
+        put = partial(lax.dynamic_update_index_in_dim, index=position, axis=0)
+        history = jax.tree.map(put, search.history, added)
         return Search(position + 1, search.given, rows, history, state)
 
     # Where the rows are on many devices, there is one loop.

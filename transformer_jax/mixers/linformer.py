@@ -124,12 +124,9 @@ class LengthProjection(MixerModule):
         operand = self.context.matmul_dtype
         # [H or 1, max_length, R], of which the first M rows are used
         matrix_HMR = jnp.broadcast_to(matrix[:, :length], (heads, length, matrix.shape[-1]))
-        return jnp.einsum(
-            "hmr,bmhk->brhk",
-            matrix_HMR.astype(operand),
-            x_BMHK.astype(operand),
-            preferred_element_type=jnp.float32,
-        ).astype(x_BMHK.dtype)
+        operands = matrix_HMR.astype(operand), x_BMHK.astype(operand)
+        y_BRHK = jnp.einsum("hmr,bmhk->brhk", *operands, preferred_element_type=jnp.float32)
+        return y_BRHK.astype(x_BMHK.dtype)
 
 
 class ProjectedAttention(MixerModule):
@@ -144,13 +141,10 @@ class ProjectedAttention(MixerModule):
 
     def attend(self, x_BTD: jax.Array, k_BRHK: jax.Array, v_BRHK: jax.Array) -> jax.Array:
         """[B, T, D]; without a mask, because padding is in none of the R rows."""
+        q_BTHK, all_rows = self.heads.queries(x_BTD), jnp.ones((1, 1, 1, 1), bool)
+        rate, key = self.config.dropout_rate, self.weight_dropout.key()
         y_BTHK = dot_product_attention(
-            self.heads.queries(x_BTD),
-            k_BRHK,
-            v_BRHK,
-            jnp.ones((1, 1, 1, 1), bool),
-            dropout_rate=self.config.dropout_rate,
-            dropout_key=self.weight_dropout.key(),
+            q_BTHK, k_BRHK, v_BRHK, all_rows, dropout_rate=rate, dropout_key=key
         )
         return self.heads.join(y_BTHK)
 

@@ -70,13 +70,9 @@ class LongformerAttention(SparseAttention):
             global_qkv = (*self.position.rotate(queries, keys, at_L[first], at_L), values)
 
         def attend(v: jax.Array, v_all: jax.Array, hooks: Hooks) -> jax.Array:
+            local_qkv, whole_qkv = (*qkv[:2], v), (*global_qkv[:2], v_all)
             return longformer_attention(
-                (*qkv[:2], v),
-                (*global_qkv[:2], v_all),
-                mask_BL,
-                hooks,
-                window=o.window,
-                dilation=o.dilation,
+                local_qkv, whole_qkv, mask_BL, hooks, window=o.window, dilation=o.dilation
             )
 
         hooks = self.hooks()

@@ -141,10 +141,9 @@ class LshAttention(Mixer):
         """Attends to the last keys of this token's bucket, then enters the bucket."""
         projected = self._projected(x_BD[:, None], position[None])
         q_BHK, k_BHK, v_BHK, bucket_BHJ = (x[:, 0] for x in projected)
-        place_BHJC, count_BHJ = (
-            jnp.take_along_axis(state.place, bucket_BHJ[..., None, None], axis=3)[..., 0, :],
-            jnp.take_along_axis(state.count, bucket_BHJ[..., None], axis=3)[..., 0],
-        )
+        place_BHJ1C = jnp.take_along_axis(state.place, bucket_BHJ[..., None, None], axis=3)
+        place_BHJC = place_BHJ1C[..., 0, :]
+        count_BHJ = jnp.take_along_axis(state.count, bucket_BHJ[..., None], axis=3)[..., 0]
         size = place_BHJC.shape[-1]
         b, h = jnp.arange(x_BD.shape[0]), jnp.arange(self.context.num_heads)
         here = (b[:, None, None], h[:, None], jnp.arange(self.rounds), bucket_BHJ)

@@ -106,13 +106,9 @@ class SSDMixer(Mixer):
                 jnp.where(mask_BL[..., None], a, 0) for a in (dt_BLH, log_decay_BLH)
             )
         x_BLHK, b_BLGN, c_BLGN = self._split(nn.silu(mixed_BLE))
+        written_BLHK, both_ways = dt_BLH[..., None] * x_BLHK, not self.context.causal
         y_BLHK = scalar_decay_scan(
-            c_BLGN,
-            b_BLGN,
-            dt_BLH[..., None] * x_BLHK,
-            log_decay_BLH,
-            self.config.chunk,
-            both_ways=not self.context.causal,
+            c_BLGN, b_BLGN, written_BLHK, log_decay_BLH, self.config.chunk, both_ways=both_ways
         )
         return self._gated(y_BLHK, x_BLHK, self.gate(x_BLD))
 

@@ -47,13 +47,9 @@ def run_cycles(
 
     def run(x_BLD: jax.Array, cycle: tuple[Any, jax.Array | None]) -> tuple[jax.Array, None]:
         own, key = cycle
+        variables, rngs = {"params": {**params, **own}}, {} if key is None else {"dropout": key}
         x_BLD = alone.apply(
-            {"params": {**params, **own}},
-            range(length),
-            x_BLD,
-            *inputs,
-            rngs={} if key is None else {"dropout": key},
-            method="run_blocks",
+            variables, range(length), x_BLD, *inputs, rngs=rngs, method="run_blocks"
         )
         return x_BLD, None
 

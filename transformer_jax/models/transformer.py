@@ -61,11 +61,8 @@ class Transformer(nn.Module):
                 "model.source_vocab_size and model.target_vocab_size are not set, and there is no "
                 "tokenizer to take them from"
             )
-        embedding = {
-            "scale": config.embedding_scale,
-            "dtype": config.dtype,
-            "param_dtype": config.param_dtype,
-        }
+        dtypes = {"dtype": config.dtype, "param_dtype": config.param_dtype}
+        embedding = {"scale": config.embedding_scale, **dtypes}
         width = config.decoder.position.word_width(config.d_model)
         self.target_embedding = Embedding(
             config.target_vocab_size, width, projects=not self._has_projection, **embedding
@@ -78,8 +75,9 @@ class Transformer(nn.Module):
         self.encoder = Stack(config, causal=False)
         self.decoder = Stack(config, causal=True)
         if self._has_projection:
-            sizes, dtypes = (config.d_model, config.target_vocab_size), mixer_context(config).dtypes
-            self.projection = Dense(*sizes, ("embed", "vocab"), use_bias=False, **dtypes)
+            sizes = config.d_model, config.target_vocab_size
+            options = {"use_bias": False, **mixer_context(config).dtypes}
+            self.projection = Dense(*sizes, ("embed", "vocab"), **options)
         if config.output_bias:
             self.output_bias = OutputBias(config.target_vocab_size, config.param_dtype)
 

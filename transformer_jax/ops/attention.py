@@ -71,11 +71,8 @@ def attention_scores(
     q_BTHK = q_BTHK * (width**-0.5 if scale is None else scale)
     # The axes of the result are in the order of the operands. With another order XLA swaps the
     # operands, and on a CPU the product of a few queries takes up to three times as long.
-    scores_BGTRM = einsum(
-        "btgrk,bmgk->bgtrm",
-        q_BTHK.reshape(batch, length, groups, heads // groups, width),
-        k_BMGK,
-    )
+    q_BTGRK = q_BTHK.reshape(batch, length, groups, heads // groups, width)
+    scores_BGTRM = einsum("btgrk,bmgk->bgtrm", q_BTGRK, k_BMGK)
     return scores_BGTRM.swapaxes(2, 3).reshape(batch, heads, length, -1)
 
 
@@ -83,12 +80,10 @@ def weighted_values(weights_BHTM: jax.Array, v_BMGK: jax.Array) -> jax.Array:
     """sum_m weights * values, [B, T, H, K] float32."""
     batch, heads, length, slots = weights_BHTM.shape
     groups, width = v_BMGK.shape[2:]
+    weights_BHTM = weights_BHTM.astype(v_BMGK.dtype)
+    weights_BGRTM = weights_BHTM.reshape(batch, groups, heads // groups, length, slots)
     # In the order of the operands, as in `attention_scores`.
-    y_BGRTK = einsum(
-        "bgrtm,bmgk->bgrtk",
-        weights_BHTM.astype(v_BMGK.dtype).reshape(batch, groups, heads // groups, length, slots),
-        v_BMGK,
-    )
+    y_BGRTK = einsum("bgrtm,bmgk->bgrtk", weights_BGRTM, v_BMGK)
     return y_BGRTK.reshape(batch, heads, length, width).swapaxes(1, 2)
 
 

@@ -197,15 +197,10 @@ def blockwise_attention(
         mask = key_mask_BM[:, None, None, :]
         if causal:
             mask = mask & (k_at_M[None, :] <= q_at_C[:, None])[None, None]
+        bias_HCM = None if hooks.bias is None else hooks.bias(q_at_C, k_at_M)
+        rate, key = hooks.dropout_rate, hooks.part(number).dropout_key
         y_BCHV = dot_product_attention(
-            q_BCHK,
-            k_BMGK,
-            v_BMGV,
-            mask,
-            None if hooks.bias is None else hooks.bias(q_at_C, k_at_M),
-            scale=scale,
-            dropout_rate=hooks.dropout_rate,
-            dropout_key=hooks.part(number).dropout_key,
+            q_BCHK, k_BMGK, v_BMGV, mask, bias_HCM, scale=scale, dropout_rate=rate, dropout_key=key
         )
         sees_a_key = jnp.swapaxes(mask.any(axis=-1, keepdims=True), 1, 2)
         return jnp.where(sees_a_key, y_BCHV, jnp.zeros((), y_BCHV.dtype))

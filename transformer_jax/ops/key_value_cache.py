@@ -77,11 +77,10 @@ class KeyValueCache(NamedTuple):
     def select(self, parents_BZ: jax.Array) -> "KeyValueCache":
         """Each hypothesis with the tokens of its parent, a hypothesis of the same sentence."""
         assert self.ancestors is not None
-        return self._replace(
-            ancestors=jnp.take_along_axis(
-                self.ancestors, parents_BZ[None], axis=2, mode="promise_in_bounds"
-            )
+        ancestors_TBZ = jnp.take_along_axis(
+            self.ancestors, parents_BZ[None], axis=2, mode="promise_in_bounds"
         )
+        return self._replace(ancestors=ancestors_TBZ)
 
     def of_sentences(
         self, columns: Callable[[jax.Array], jax.Array], beams: int
@@ -191,17 +190,11 @@ def attend_to_cache(
         weights_CNH = exp(scores_CNH - new_top_NH[None])
         kept_NH = exp(top_NH - new_top_NH)
         # Values as the first operand: XLA for CPUs gathers them in half the time for this product.
-        values_NGKR = einsum(
-            "cngk,cngr->ngkr",
-            v_CNGK,
-            weights_CNH.reshape(scores_CNGR.shape).astype(v_CNGK.dtype),
-        )
+        weights_CNGR = weights_CNH.reshape(scores_CNGR.shape).astype(v_CNGK.dtype)
+        values_NGKR = einsum("cngk,cngr->ngkr", v_CNGK, weights_CNGR)
         values_NHK = values_NGKR.swapaxes(2, 3).reshape(sum_NHK.shape)
-        return (
-            new_top_NH,
-            total_NH * kept_NH + weights_CNH.sum(axis=0),
-            sum_NHK * kept_NH[..., None] + values_NHK,
-        )
+        total_NH = total_NH * kept_NH + weights_CNH.sum(axis=0)
+        return new_top_NH, total_NH, sum_NHK * kept_NH[..., None] + values_NHK
 
     top_H = jnp.full(heads, MASKED) if sink_H is None else sink_H.astype(jnp.float32)
     start = (

@@ -122,12 +122,10 @@ def lsh_attention(
     is_same_bucket = bucket_BHJNC[..., :, None] == keys_bucket_BHJNM[..., None, :]
     scores_BHJNCM = _masked(scores_BHJNCM, is_same_bucket, chunk, causal)
     z_BHJNC = jax.nn.logsumexp(scores_BHJNCM, axis=-1)
-    weights_BHJNCM = drop(jnp.exp(scores_BHJNCM - z_BHJNC[..., None]))
+    weights_BHJNCM = drop(jnp.exp(scores_BHJNCM - z_BHJNC[..., None])).astype(v.dtype)
+    v_BHJNMV = _with_previous(v)
     y_BHJNCV = jnp.einsum(
-        "bhjncm,bhjnmv->bhjncv",
-        weights_BHJNCM.astype(v.dtype),
-        _with_previous(v),
-        preferred_element_type=jnp.float32,
+        "bhjncm,bhjnmv->bhjncv", weights_BHJNCM, v_BHJNMV, preferred_element_type=jnp.float32
     )
     unsort_BHJP = jnp.argsort(order_BHJP, axis=-1)
     y_BHJPV = y_BHJNCV.reshape(*order_BHJP.shape, -1)

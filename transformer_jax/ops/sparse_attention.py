@@ -48,12 +48,8 @@ def window_part(
     block = min(block or max(window, _SHORTEST_BLOCK), -(-length // dilation))
     blocks_away = -(-window // block)
     blocks = num_blocks(length, block, dilation)
-    layout = BlockLayout(
-        length,
-        block,
-        dilation,
-        neighbour_reads(blocks, dilation, blocks_away, 0 if causal else blocks_away),
-    )
+    reads_NG = neighbour_reads(blocks, dilation, blocks_away, 0 if causal else blocks_away)
+    layout = BlockLayout(length, block, dilation, reads_NG)
 
     def allowed(q_at: jax.Array, k_at: jax.Array) -> jax.Array:
         behind = q_at - k_at
