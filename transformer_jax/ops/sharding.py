@@ -91,12 +91,12 @@ def spec(
     mesh: Mesh, table: Table, names: tuple[str | None, ...], shape: tuple[int, ...]
 ) -> PartitionSpec:
     """The PartitionSpec of an array; an axis that the mesh does not divide is not split."""
-    entries: list[tuple[str, ...] | None] = []
-    for name, size in zip(names, shape, strict=True):
-        axes = mesh_axes(table, name)
-        divides = size % math.prod(mesh.shape[axis] for axis in axes) == 0
-        entries.append(axes if axes and divides else None)
-    return PartitionSpec(*(axes[0] if axes and len(axes) == 1 else axes for axes in entries))
+
+    def divides(axes: tuple[str, ...], size: int) -> bool:
+        return size % math.prod(mesh.shape[axis] for axis in axes) == 0
+
+    named = zip((mesh_axes(table, name) for name in names), shape, strict=True)
+    return PartitionSpec(*(axes if divides(axes, size) else None for axes, size in named))
 
 
 def num_devices() -> int:
