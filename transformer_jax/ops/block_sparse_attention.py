@@ -139,16 +139,12 @@ def block_sparse_attention(
         stacked = jax.lax.map(jax.checkpoint(one_step, prevent_cse=False), split)
         return jax.tree.map(lambda x: x.reshape(blocks, *x.shape[2:]), stacked)
 
-    cpu, other = (
-        _num_steps(blocks, batch * heads * layout.block * keys, _STEP_SCORES[platform])
-        for platform in ("cpu", "other")
-    )
+    scores = batch * heads * layout.block * keys
+    cpu, other = (_num_steps(blocks, scores, limit) for limit in _STEP_SCORES.values())
     # For short sequences the number of steps is the same on every platform: trace once.
     same = cpu == other
     part = in_steps(inputs, cpu) if same else by_platform(in_steps, inputs, cpu=cpu, other=other)
-    return Partial(
-        layout.unfold(part.value.swapaxes(2, 3)), layout.unfold(part.log_weight.swapaxes(2, 3))
-    )
+    return Partial(*(layout.unfold(x.swapaxes(2, 3)) for x in part))
 
 
 def _num_steps(blocks: int, scores_per_block: int, limit: int) -> int:

@@ -72,7 +72,7 @@ def dense_part(qkv: QKV, key_mask_BM: jax.Array, hooks: Hooks) -> Partial:
     if hooks.bias is not None:
         bias_1HTM = hooks.bias(jnp.arange(q_BHTK.shape[2]), jnp.arange(k_BHMK.shape[2]))[None]
     part = attend(q_BHTK, k_BHMK, v_BHMV, key_mask_BM[:, None, None, :], bias_1HTM, hooks)
-    return Partial(jnp.swapaxes(part.value, 1, 2), jnp.swapaxes(part.log_weight, 1, 2))
+    return Partial(*(jnp.swapaxes(x, 1, 2) for x in part))
 
 
 def join(*parts: Partial) -> jax.Array:

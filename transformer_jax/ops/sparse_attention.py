@@ -5,6 +5,8 @@ tokens [B, L], and `hooks` (bias and dropout). It returns [B, L, H, V] in float3
 L x L array.
 """
 
+from itertools import zip_longest
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -146,10 +148,7 @@ def bigbird_reads(
         rest = [m for m in range(last + 1) if m not in fixed]
         drawn = np.random.default_rng((*seed, n)).permutation(rest)[:random_blocks]
         rows.append([*sorted(fixed), *(int(m) for m in drawn)])
-    reads_NG = np.full((blocks, max(map(len, rows))), -1)
-    for row, reads in zip(reads_NG, rows, strict=True):
-        row[: len(reads)] = reads
-    return reads_NG
+    return np.array([*zip_longest(*rows, fillvalue=-1)]).T
 
 
 def bigbird_attention(
