@@ -56,13 +56,7 @@ class TrainState:
 
     def from_items(self, items: Mapping[str, Any]) -> "TrainState":
         """The state of a checkpoint; `self` holds its shapes."""
-        trainer = items["trainer"]
         averages = by_path(items.get("ema", {}))
-        return TrainState(
-            step=trainer["step"],
-            params=items["params"],
-            opt_state=trainer["opt"],
-            ema=from_paths({path: averages[path] for path in by_path(self.ema)}),
-            skipped=trainer["skipped"],
-            skipped_in_a_row=trainer["skipped_in_a_row"],
-        )
+        ema = from_paths({path: averages[path] for path in by_path(self.ema)})
+        trainer = dict(items["trainer"])
+        return TrainState(params=items["params"], opt_state=trainer.pop("opt"), ema=ema, **trainer)

@@ -264,22 +264,12 @@ def make_train_step(
 
     everywhere, rows = replicated(mesh), batch_sharding(mesh)
     jit = partial(jax.jit, compiler_options=options_for(mesh))
+    jit_change = partial(jit, out_shardings=(shardings, everywhere), donate_argnums=0)
+    mean = of_gradients, everywhere
     return Step(
         gradient=jit(
-            gradient,
-            in_shardings=(shardings.params, everywhere, rows),
-            out_shardings=(of_gradients, everywhere),
+            gradient, in_shardings=(shardings.params, everywhere, rows), out_shardings=mean
         ),
-        update=jit(
-            update,
-            in_shardings=(shardings, (of_gradients, everywhere), everywhere),
-            out_shardings=(shardings, everywhere),
-            donate_argnums=0,
-        ),
-        whole=jit(
-            step,
-            in_shardings=(shardings, rows, everywhere),
-            out_shardings=(shardings, everywhere),
-            donate_argnums=0,
-        ),
+        update=jit_change(update, in_shardings=(shardings, mean, everywhere)),
+        whole=jit_change(step, in_shardings=(shardings, rows, everywhere)),
     )
