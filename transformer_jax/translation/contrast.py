@@ -56,17 +56,14 @@ class Contrast:
 
     def to_json(self) -> dict[str, Any]:
         """Accuracies by category, and the total without one."""
-        rows = []
-        for each in (self.total, *self.categories):
-            low, high = each.interval
-            row = {"accuracy": each.share, "low": low, "high": high, "chance": each.chance}
-            rows.append({"right": each.right, "count": each.count} | row)
-        total, *others = rows
-        names = [each.category for each in self.categories]
-        return total | {
-            "num_cut": self.num_cut,
-            "categories": dict(zip(names, others, strict=True)),
-        }
+
+        def row(one: Accuracy) -> dict[str, Any]:
+            low, high = one.interval
+            bounds = {"accuracy": one.share, "low": low, "high": high, "chance": one.chance}
+            return {"right": one.right, "count": one.count} | bounds
+
+        categories = {each.category: row(each) for each in self.categories}
+        return row(self.total) | {"num_cut": self.num_cut, "categories": categories}
 
     def __str__(self) -> str:
         rows = [*self.categories, self.total]
