@@ -8,7 +8,6 @@ A mixer's config is a frozen dataclass of its options. It also states where the 
 be used, and builds the Flax module.
 """
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -83,9 +82,8 @@ class MixerConfig:
 
     def refuse_unused(self, option: str, why: str) -> None:
         """Raises UserError if an option that this role does not use is not at its default."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
         value = getattr(self, option)
-        if value != defaults[option]:
+        if value != getattr(type(self), option):
             raise UserError(f"{option}={value} has no effect here: {why}")
 
 
