@@ -93,11 +93,9 @@ class LengthProjection(MixerModule):
         shape = (heads, c.max_length, min(self.config.rank, c.max_length))
         axes = ("heads", None, None)
         self.key_projection = self.weight("key_projection", _folded, shape, axes)
-        self.value_projection = (
-            self.key_projection
-            if sharing == "key_value"
-            else self.weight("value_projection", _folded, shape, axes)
-        )
+        self.value_projection = self.key_projection
+        if sharing != "key_value":
+            self.value_projection = self.weight("value_projection", _folded, shape, axes)
 
     def __call__(
         self, k_BMHK: jax.Array, v_BMHK: jax.Array, mask_BM: jax.Array

@@ -91,9 +91,8 @@ class TokenMlp(Mixer):
         up, down = self.up[:length, :width], self.down[:width, :length]
         if c.causal:
             up, down = jnp.triu(up), jnp.triu(down)  # [in, out]: an output sees inputs up to it
-        matmul_dtype = c.matmul_dtype
-        h_BDF = jax.nn.gelu(matmul(x_BDL, up, matmul_dtype) + self.up_bias[None, None, :width])
-        y_BDL = matmul(h_BDF, down, matmul_dtype) + self.down_bias[None, None, :length]
+        h_BDF = jax.nn.gelu(matmul(x_BDL, up, c.matmul_dtype) + self.up_bias[None, None, :width])
+        y_BDL = matmul(h_BDF, down, c.matmul_dtype) + self.down_bias[None, None, :length]
         return jnp.swapaxes(y_BDL, 1, 2).astype(x_BLD.dtype)
 
     def init_state(self, batch: int, max_length: int) -> MixedSoFar:

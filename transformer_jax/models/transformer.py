@@ -41,9 +41,6 @@ class OutputBias(Layer):
         zeros = nn.initializers.zeros_init()
         self.bias = self.weight("bias", zeros, (self.vocab_size,), ("vocab",))
 
-    def __call__(self) -> jax.Array:
-        return self.bias
-
 
 class Transformer(nn.Module):
     """Encoder, decoder, embeddings and vocabulary projection.
@@ -194,7 +191,7 @@ class Transformer(nn.Module):
             return None
         bias_V = jnp.zeros(config.target_vocab_size, jnp.float32)
         if config.output_bias:
-            bias_V = bias_V + self.output_bias()
+            bias_V = bias_V + self.output_bias.bias
         return bias_V.at[jnp.asarray(config.unused_ids, jnp.int32)].add(UNUSED)
 
     def _logits(self, hidden: jax.Array) -> jax.Array:

@@ -62,8 +62,7 @@ def long_convolution(
 
 def _direct(u_BLD: jax.Array, kernel: jax.Array, later: jax.Array) -> jax.Array:
     length = u_BLD.shape[1]
-    kernel = jnp.pad(kernel, ((0, length - kernel.shape[0]), (0, 0)))
-    later = jnp.pad(later, ((0, length - later.shape[0]), (0, 0)))
+    kernel, later = (jnp.pad(x, ((0, length - len(x)), (0, 0))) for x in (kernel, later))
     by_lag = jnp.concatenate([kernel, later[::-1]])  # lags 0 ... L - 1, -L ... -1
     # Row s of a Toeplitz matrix is the lags shifted by s. Repeating all 2L lags and cutting
     # rows of 2L - 1 shifts each row by one more, without a gather.

@@ -101,8 +101,7 @@ class KeyValueCache(NamedTuple):
 
     def rows(self, places: jax.Array) -> jax.Array:
         """Rows of `key` and `value` that hold the tokens of hypothesis n at `places` [N, ...]."""
-        rows_N = jnp.arange(len(places))
-        row = rows_N.reshape(-1, *(1,) * (places.ndim - 1))
+        row = jnp.arange(len(places)).reshape(-1, *(1,) * (places.ndim - 1))
         if self.ancestors is None:
             return row
         beams = self.ancestors.shape[2]
