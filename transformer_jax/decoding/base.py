@@ -152,10 +152,8 @@ def best_first(hypotheses: Hypotheses, num_best_B: jax.Array | None = None) -> H
     """
     scores_BZ, order_BZ = top_k_of_rows(hypotheses.scores, hypotheses.scores.shape[1])
     tokens = jnp.take_along_axis(hypotheses.tokens, order_BZ[:, :, None], axis=1)
-    lengths, log_probs = (
-        jnp.take_along_axis(leaf, order_BZ, axis=1)
-        for leaf in (hypotheses.lengths, hypotheses.log_probs)
-    )
+    lengths = jnp.take_along_axis(hypotheses.lengths, order_BZ, axis=1)
+    log_probs = jnp.take_along_axis(hypotheses.log_probs, order_BZ, axis=1)
     if num_best_B is None:
         return Hypotheses(tokens, lengths, scores_BZ, log_probs)
     kept_BZ = jnp.arange(scores_BZ.shape[1]) < num_best_B[:, None]

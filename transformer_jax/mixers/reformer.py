@@ -163,9 +163,8 @@ class LshAttention(Mixer):
     ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         """Queries, keys, values and buckets; rotations of positions come after the hash."""
         c = self.context
-        qk_BLHK, v_BLHK = (
-            project.split(x_BLD, c.num_heads) for project in (self.query_key, self.value)
-        )
+        qk_BLHK = self.query_key.split(x_BLD, c.num_heads)
+        v_BLHK = self.value.split(x_BLD, c.num_heads)
         bucket_BLHJ = hash_buckets(qk_BLHK, self.rotations, self.factors)
         q_BLHK, k_BLHK = self.position.rotate(
             qk_BLHK, unit_keys(qk_BLHK).astype(qk_BLHK.dtype), positions_L, positions_L

@@ -102,9 +102,8 @@ class SSDMixer(Mixer):
             mixed_BLE = self.conv(mixed_BLE)
         else:
             mixed_BLE = self.conv.centered(mixed_BLE, mask_BL)
-            dt_BLH, log_decay_BLH = (
-                jnp.where(mask_BL[..., None], a, 0) for a in (dt_BLH, log_decay_BLH)
-            )
+            dt_BLH = jnp.where(mask_BL[..., None], dt_BLH, 0)
+            log_decay_BLH = jnp.where(mask_BL[..., None], log_decay_BLH, 0)
         x_BLHK, b_BLGN, c_BLGN = self._split(nn.silu(mixed_BLE))
         written_BLHK, both_ways = dt_BLH[..., None] * x_BLHK, not self.context.causal
         y_BLHK = scalar_decay_scan(
@@ -141,9 +140,8 @@ class SSDMixer(Mixer):
 
     def _steps(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Step sizes and logarithms of the decays, [..., H] float32."""
-        bias, log_decay = (
-            jax.lax.broadcast_to_rank(w, x.ndim) for w in (self.delta_bias, self.log_decay)
-        )
+        bias = jax.lax.broadcast_to_rank(self.delta_bias, x.ndim)
+        log_decay = jax.lax.broadcast_to_rank(self.log_decay, x.ndim)
         dt = nn.softplus(self.delta(x).astype(jnp.float32) + bias)
         return dt, -jnp.exp(log_decay.astype(jnp.float32)) * dt
 

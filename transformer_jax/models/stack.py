@@ -29,7 +29,6 @@ class Stack(nn.Module):
         config = self.config
         stack = config.decoder if self.causal else config.encoder
         context = mixer_context(config, causal=self.causal)
-        cross_context = mixer_context(config)
         self.position = stack.position.build(context)
         self.cycle_length = len(stack.mixers)
         block = nn.remat(Block) if config.remat else Block
@@ -37,7 +36,7 @@ class Stack(nn.Module):
             block(
                 config,
                 mixer.build(replace(context, layer=layer), self.position),
-                config.cross.build(cross_context) if self.causal else None,
+                config.cross.build(mixer_context(config)) if self.causal else None,
             )
             for layer, mixer in enumerate(layer_mixers(stack))
         ]

@@ -100,10 +100,7 @@ def ssm_step(ssm: DiagonalSSM, u: jax.Array, state: ComplexState) -> tuple[jax.A
     """One step of the recurrence: inputs [..., D] -> (y [..., D] float32, the next state)."""
     ssm = DiagonalSSM(*(jax.lax.broadcast_to_rank(x, u.ndim + 1) for x in ssm))
     cos, sin = _powers(ssm, jnp.ones((), jnp.float32))
-    real, imag = state
-    real, imag = (
-        cos * real - sin * imag + u.astype(jnp.float32)[..., None],
-        sin * real + cos * imag,
-    )
+    real = cos * state.real - sin * state.imag + u.astype(jnp.float32)[..., None]
+    imag = sin * state.real + cos * state.imag
     y = 2.0 * (ssm.weight_real * real - ssm.weight_imag * imag).sum(axis=-1)
     return y, ComplexState(real, imag)

@@ -151,10 +151,8 @@ def causal_kernel_attention(
     value_BNHRV = states_before(keep_BNH1[..., None], own_value_BNHRV)
     key_BNHR = states_before(keep_BNH1, own_key_BNHR)
 
-    exponent_BNHCC = (
-        jnp.swapaxes(log_scale_BNCH, 2, 3)[:, :, :, None, :]
-        - jnp.swapaxes(top_BNCH, 2, 3)[..., None]
-    )
+    log_scale_BNH1C = jnp.swapaxes(log_scale_BNCH, 2, 3)[:, :, :, None]
+    exponent_BNHCC = log_scale_BNH1C - jnp.swapaxes(top_BNCH, 2, 3)[..., None]
     decay_BNHCC = jnp.exp(jnp.where(causal_mask(chunk), exponent_BNHCC, MASKED))
     past_BNCH = jnp.exp(top_before_BNH[:, :, None] - top_BNCH)
     scores_BNHCC = jnp.einsum("bnchr,bnmhr->bnhcm", q, k) * decay_BNHCC
