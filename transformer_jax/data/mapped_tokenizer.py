@@ -20,7 +20,7 @@ from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
 from transformer_jax.data.tokenizer import NOWHERE, SEPARATOR, Tokenizer
 from transformer_jax.errors import UserError, first_line, sentence
-from transformer_jax.vocabulary import EOS_ID, UNK_ID
+from transformer_jax.vocabulary import UNK_ID
 from transformer_jax.weights.sentencepiece_model import load_processor
 
 Ids = tuple[NonNegativeInt, ...]
@@ -103,10 +103,6 @@ class MappedTokenizer(Tokenizer):
     def hidden(self) -> frozenset[int]:
         return super().hidden.union(self.vocabulary.hidden)
 
-    @property
-    def byte_fallback(self) -> bool:
-        return any(map(self._processor.is_byte, range(self._processor.vocab_size())))
-
     def id_of(self, piece: str) -> int | None:
         """The id of a piece; None: it is not one."""
         return self._ids.get(piece)
@@ -142,14 +138,9 @@ class MappedTokenizer(Tokenizer):
         return [[*first, *(self._of_processor[i] for i in ids)] for ids in found], log_probs
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
-        kept = []
-        for token in np.asarray(ids, dtype=np.int64).tolist():
-            if token == EOS_ID:
-                break
-            if token not in self.hidden:
-                kept.append(self.vocabulary.pieces[token])
+        shown = self.pieces(self._shown(ids))
         # SentencePiece leaves the sign for a space in pieces that its model does not have.
-        return str(self._processor.decode_pieces(kept)).replace("▁", " ").strip()
+        return str(self._processor.decode_pieces(shown)).replace("▁", " ").strip()
 
     def pieces(self, ids: Iterable[int] | np.ndarray) -> list[str]:
         return [self.vocabulary.pieces[i] for i in np.asarray(ids, dtype=np.int64).tolist()]

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any, Literal
 
 import numpy as np
@@ -101,7 +101,7 @@ class Tokenizer:
     @property
     def byte_fallback(self) -> bool:
         """Whether it encodes unknown characters as bytes."""
-        return any(map(self._processor.is_byte, range(self.vocab_size)))
+        return any(map(self._processor.is_byte, range(self._processor.vocab_size())))
 
     def encode(self, text: str) -> list[int]:
         """Text -> ids, the most probable segmentation, without BOS or EOS."""
@@ -151,13 +151,13 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
         """Ids -> text: ends before the first EOS, skips PAD and BOS; UNK becomes ` ⁇ `."""
-        kept = []
-        for token in np.asarray(ids, dtype=np.int64).tolist():
-            if token == EOS_ID:
-                break
-            if token not in self.hidden:
-                kept.append(token)
-        return str(self._processor.decode(kept))
+        return str(self._processor.decode(self._shown(ids)))
+
+    def _shown(self, ids: Iterable[int] | np.ndarray) -> list[int]:
+        """The ids that `decode` shows."""
+        tokens = np.asarray(ids, dtype=np.int64).tolist()
+        before_eos = takewhile(lambda token: token != EOS_ID, tokens)
+        return [token for token in before_eos if token not in self.hidden]
 
     def pieces(self, ids: Iterable[int] | np.ndarray) -> list[str]:
         """The piece of each id, `▁` for a space; special ids as `<pad>`, `</s>` …"""
