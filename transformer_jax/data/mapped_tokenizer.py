@@ -166,7 +166,7 @@ def language_tag(code: str) -> str:
     return f"<2{code}>"
 
 
-def find_tag(tokenizer: Tokenizer, code: str) -> int | None:
+def find_tag(tokenizer: Tokenizer | None, code: str) -> int | None:
     """The id of a language's tag in any of the known spellings; None: there is none."""
     if not isinstance(tokenizer, MappedTokenizer):
         return None
@@ -198,15 +198,11 @@ class Tags:
     def missing_in(self, tokenizer: Tokenizer | None) -> tuple[str, ...]:
         """The pieces to add to a tokenizer; None: one that is still to be trained."""
         known = _tags_of(tokenizer)
-        languages = [
-            language_tag(code)
-            for code in self.languages
-            if tokenizer is None or find_tag(tokenizer, code) is None
-        ]
+        lacking = [code for code in self.languages if find_tag(tokenizer, code) is None]
         others = (tag for tag in self.others if tag not in known)
         has_separator = tokenizer is not None and tokenizer.separator is not None
         separators = [SEPARATOR] if self.separator and not has_separator else []
-        return (*languages, *others, *separators)
+        return (*map(language_tag, lacking), *others, *separators)
 
 
 NO_TAGS = Tags()
