@@ -39,29 +39,22 @@ def only_run(workdir: epath.Path) -> Iterator[None]:
             _warn(f"no lock on {workdir}: a bucket has none, so start no second run")
         else:
             workdir.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_held(workdir))
-        yield
-
-
-@contextlib.contextmanager
-def _held(workdir: epath.Path) -> Iterator[None]:
-    path = Path(workdir, ".lock")
-    # A singleton, so that a thread may enter again. `_sign` excludes the fallback to a lock file
-    # that would outlive its process.
-    lock = FileLock(path, blocking=False, is_singleton=True, on_acquired=_sign)
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(lock)
-        except Timeout:
-            raise UserError(
-                f"{workdir}: a run is in progress here ({_holder(path)}); wait for its end, "
-                "stop it, or use another folder"
-            ) from None
-        except OSError as error:
-            _warn(
-                f"no lock on {workdir} ({error.strerror}): this file system has none, so start no "
-                "second run there"
-            )
+            path = Path(workdir, ".lock")
+            # A singleton, so that a thread may enter again. `_sign` excludes the fallback to a lock
+            # file that would outlive its process.
+            lock = FileLock(path, blocking=False, is_singleton=True, on_acquired=_sign)
+            try:
+                stack.enter_context(lock)
+            except Timeout:
+                raise UserError(
+                    f"{workdir}: a run is in progress here ({_holder(path)}); wait for its end, "
+                    "stop it, or use another folder"
+                ) from None
+            except OSError as error:
+                _warn(
+                    f"no lock on {workdir} ({error.strerror}): this file system has none, so start "
+                    "no second run there"
+                )
         yield
 
 
