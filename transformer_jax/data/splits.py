@@ -250,12 +250,7 @@ def in_direction(corpus: Corpus, split: Split) -> Iterator[Numbered]:
     if corpus.reverse:
         pairs = ((target, source) for source, target in pairs)
     rows = _numbered(pairs) if corpus.source.has_documents else zip(repeat(0), pairs)
-    return _with_noise(rows, corpus.noise)
-
-
-def _with_noise(rows: Iterator[Numbered], noise: Sequence[Noise]) -> Iterator[Numbered]:
-    """The pairs with noise, one after the other."""
-    for place, each in enumerate(noise):
+    for place, each in enumerate(corpus.noise):
         rows = _changed(rows, each, f"{place} {to_text(each, NOISES)}")
     return rows
 
