@@ -157,8 +157,9 @@ def read_grouped(
     Raises:
         UserError: as `read_pairs`.
     """
-    corpora = _existing(data, split, direction or data.languages)
-    return chain.from_iterable(by_document(_read(data, corpus, split)) for corpus in corpora)
+    for corpus in _existing(data, split, direction or data.languages):
+        for _, document in groupby(_read(data, corpus, split), itemgetter(0)):
+            yield [pair for _, pair in document]
 
 
 def first_documents(
@@ -175,12 +176,6 @@ def first_documents(
             first.append(document[:limit])
         limit -= len(document)
     return first
-
-
-def by_document(rows: Iterable[Numbered]) -> Iterator[list[Pair]]:
-    """The pairs of one corpus, those of each document together."""
-    for _, document in groupby(rows, itemgetter(0)):
-        yield [pair for _, pair in document]
 
 
 def check_documents(corpus: Corpus, needed_for: str) -> None:
