@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
+from flax.traverse_util import flatten_dict
 
 from transformer_jax.errors import first_line
 from transformer_jax.paths import in_bucket, write_whole
@@ -93,14 +94,5 @@ def _about(workdir: epath.Path) -> About:
         id=file.read_text().strip(),
         name=workdir.name,
         folder=None if in_bucket(workdir) else str(workdir),
-        config=_flat(json.loads(config.read_text())) if config.is_file() else {},
+        config=flatten_dict(json.loads(config.read_text()), sep=".") if config.is_file() else {},
     )
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dicts as one with dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        path = f"{prefix}{key}"
-        flat |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return flat
