@@ -52,13 +52,8 @@ def add_arguments(parser: Parser) -> None:
     add("--workdir", metavar="DIR", type=as_path, help="the run folder")
     add("--no_progress", action="store_true", help="no progress bars")
     add("--profile", type=int, default=0, metavar="N", help="trace N steps into DIR/profile")
-    add(
-        "--plan",
-        dest="run",
-        action="store_const",
-        const=plan,
-        help="only print the memory and time of training",
-    )
+    costs = "only print the memory and time of training"
+    add("--plan", dest="run", action="store_const", const=plan, help=costs)
     add("--plan_topology", metavar="NAME", help="of a TPU slice (v5e:4x4) or of GPUs (h100:8)")
     of_each = "pieces of each sentence (batch.max_length)"
     add("--plan_length", type="count", metavar="L", help=of_each)
