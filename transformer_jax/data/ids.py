@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import count, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -312,21 +312,16 @@ def read_rows(
     if not files:
         yield from ((number, pair, []) for number, pair in rows)
         return
-    lines, num_lines, num_pairs = read_alignments(files), 0, 0
+    num_lines = num_pairs = 0
     shortened = any(each.shortens for each in corpus.noise)
-    for number, pair in rows:
-        num_pairs += 1
-        if (line := next(lines, None)) is None:
-            break
-        num_lines += 1
-        source, target = pair
-        if corpus.reverse:
-            turned = parse(line, (target, source), shortened=shortened)
-            yield number, pair, [(one, other) for other, one in turned]
-        else:
-            yield number, pair, parse(line, pair, shortened=shortened)
-    num_pairs += sum(1 for _ in rows) + len(held_out)
-    num_lines += sum(1 for _ in lines)
+    for row, line in zip_longest(rows, read_alignments(files)):
+        num_pairs += row is not None
+        num_lines += line is not None
+        if row is not None and line is not None:
+            number, pair = row
+            links = parse(line, pair[::-1] if corpus.reverse else pair, shortened=shortened)
+            yield number, pair, [link[::-1] for link in links] if corpus.reverse else links
+    num_pairs += len(held_out)
     if num_lines != num_pairs:
         raise UserError(
             f"{', '.join(files)}: {num_lines:,} lines of word alignments for {num_pairs:,} pairs: "
