@@ -201,12 +201,11 @@ class PartMaker:
         for number, corpus in enumerate(data.parts):
             rows = iter(show(read_rows(data, corpus, held_out[number] if held_out else None)))
             review = Review(data.filters, corpus.direction)  # one, as it may read a model
-            sizes = []
+            totals.append(0)
             for part, chunk in enumerate(in_chunks(rows, self.size)):
-                sizes.append(len(chunk))
+                totals[-1] += len(chunk)
                 if next(places) % shards == shard:
                     self._make_part(number, part, review, chunk)
-            totals.append(sum(sizes))
         return totals
 
     def _make_part(self, number: int, part: int, review: Review, rows: list[Row]) -> None:
