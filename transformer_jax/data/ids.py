@@ -226,18 +226,12 @@ class PartMaker:
         found = []
         for number, total in enumerate(totals):
             places = [self._place(number, part) for part in range(-(-total // self.size))]
-            known = [made(each, self.inputs, flag=self.flag) for each in places]
-            missing = [place for place, each in zip(places, known, strict=True) if not each]
-            if missing:
+            known = {each: made(each, self.inputs, flag=self.flag) for each in places}
+            if missing := [place for place, each in known.items() if not each]:
                 more = f" and {len(missing) - 1} more" if missing[1:] else ""
                 raise UserError(f"{missing[0]}{more} missing: run that shard again")
-            found.append(
-                [
-                    (Part(Path(place), each["arrays"]), each["text"])
-                    for place, each in zip(places, known, strict=True)
-                    if each
-                ]
-            )
+            whole = [(Path(place), each) for place, each in known.items() if each]
+            found.append([(Part(place, each["arrays"]), each["text"]) for place, each in whole])
         return found
 
     def _place(self, number: int, part: int) -> epath.Path:
