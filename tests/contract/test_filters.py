@@ -261,4 +261,4 @@ def test_wrong_options_are_named() -> None:
 
 def test_an_empty_text_has_nothing_to_judge() -> None:
     review = Review((Duplicates(),), EN_DE)
-    assert len(review.kept("1:en-de")[0]) == 0
+    assert len(review.kept("1:en-de", [])[0]) == 0

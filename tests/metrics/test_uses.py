@@ -88,8 +88,7 @@ def test_the_filter_leaves_out_what_is_scored_above_its_limit(folder, place, log
     limit = float(np.median(scores))
     chosen = Quality(str(folder), at_most=limit)
     review = Review([chosen], ("en", "de"))
-    review.add(review.marks(pairs))
-    assert review.kept("x")[0].tolist() == (scores <= limit).tolist()
+    assert review.kept("x", [review.marks(pairs)])[0].tolist() == (scores <= limit).tolist()
     assert 0 < (scores <= limit).sum() < 5
     assert "_judge" not in vars(chosen)  # the model is not kept with the config
     config = open_run(place / "run").config

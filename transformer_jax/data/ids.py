@@ -125,10 +125,10 @@ class Encoder:
     def review(self, number: int, parts: Iterable[Part]) -> tuple[np.ndarray, str]:
         """Which pairs of a corpus are used, [pairs] bool, and what filters found, for the log."""
         review = Review(self.data.filters, self.data.parts[number].direction)
-        for part in parts:
-            notes = {name: each for name, each in part.read().items() if "notes_" in name}
-            review.add([np.array(notes[f"notes_{place}"]) for place in range(len(notes))])
-        return review.kept(self.data.names[number])
+        arrays = (part.read().items() for part in parts)
+        # Those of the filters are in their order.
+        marks = [[np.array(each) for name, each in part if "notes_" in name] for part in arrays]
+        return review.kept(self.data.names[number], marks)
 
     def merged(
         self, corpora: Sequence[Sequence[Part]], kept: Sequence[np.ndarray]

@@ -39,27 +39,23 @@ class Review:
         self._filters = (*map(copy, chosen), *(cls() for cls in others))
         self._num_chosen = len(chosen)
         self._languages = languages
-        self._marks: list[Marks] = []
 
     def marks(self, pairs: Sequence[Pair]) -> Marks:
         """The marks that each filter gives some of the pairs, which depend on them alone."""
         return [each.marks(pairs, self._languages) for each in self._filters]
 
-    def add(self, marks: Marks) -> None:
-        """Takes the marks of the next pairs."""
-        self._marks.append(marks)
-
-    def kept(self, name: str) -> tuple[np.ndarray, str]:
-        """Which of the pairs seen are used, [pairs] bool, and the counts as a line for the log.
+    def kept(self, name: str, marks: Sequence[Marks]) -> tuple[np.ndarray, str]:
+        """Which pairs are used, [pairs] bool, and the counts as a line for the log.
 
         Args:
             name: of the corpus, for the line.
+            marks: of its pairs, a part after the other.
         """
-        total = sum(len(marks[0]) for marks in self._marks)
+        total = sum(len(part[0]) for part in marks)
         kept = np.ones(total, bool)
         counts = []
         for number, each in enumerate(self._filters):
-            bad = find_bad(each, [marks[number] for marks in self._marks])
+            bad = find_bad(each, [part[number] for part in marks])
             is_chosen = number < self._num_chosen
             if is_chosen:
                 kept &= ~bad
@@ -79,10 +75,10 @@ def pairs_used(data: DataConfig) -> Iterator[Pair]:
     """
     for name, corpus in zip(data.names, data.parts, strict=True):
         review = Review(data.filters, corpus.direction)
-        rows = without_held_out(data, corpus, deque())
+        rows, marks = without_held_out(data, corpus, deque()), []
         while chunk := [pair for _, pair in islice(rows, _CHUNK)]:
-            review.add(review.marks(chunk))
-        kept, found = review.kept(name)
+            marks.append(review.marks(chunk))
+        kept, found = review.kept(name, marks)
         _LOGGER.info(found)
         yield from compress((pair for _, pair in without_held_out(data, corpus, deque())), kept)
 
