@@ -12,6 +12,7 @@ from transformer_jax.data.filters.review import pairs_used
 from transformer_jax.data.sources.base import SPLITS, Pair
 from transformer_jax.data.sources.files import Files, read_parallel
 from transformer_jax.data.splits import fingerprint, has_split, read_pairs
+from transformer_jax.data.tokenizer import SIDES
 from transformer_jax.errors import UserError
 
 _LINE_ENDS = str.maketrans("\r\n", "  ")
@@ -112,16 +113,14 @@ def students_text(data: DataConfig, text: epath.Path, *train: epath.Path) -> Dat
     splits = {"train": train} | {
         split: (text,) for split in ("validation", "test") if Path(names(text, split)[0]).exists()
     }
-    sides: list[dict[str, Any]] = [
-        {
-            f"{split}_{side}": tuple(names(each, split)[number] for each in folders)
-            for split, folders in splits.items()
-        }
-        for number, side in enumerate(("source", "target"))
-    ]
+    files: dict[str, Any] = {
+        f"{split}_{side}": tuple(names(each, split)[number] for each in folders)
+        for split, folders in splits.items()
+        for number, side in enumerate(SIDES)
+    }
     source, target = data.languages
     return DataConfig(
-        source=Files(**sides[0], **sides[1]),
+        source=Files(**files),
         source_language=source,
         target_language=target,
         filters=data.filters,
