@@ -160,9 +160,8 @@ class Parser(argparse.ArgumentParser):
         of_recipe = [key for key in keys if key.option_strings[0].startswith(f"--{prefix}")]
         for action in of_recipe:
             action.help = argparse.SUPPRESS
-        self._describe(
-            open_recipe(names[-1]).config if names else cls(), prefix, with_defaults=True
-        )
+        config = open_recipe(names[-1]).config if names else cls()
+        self._describe(config, prefix, with_defaults=True)
         for action in of_recipe:
             if not everything and action.dest not in usual:
                 action.help = argparse.SUPPRESS

@@ -40,9 +40,8 @@ def add_run_arguments(
     which = "best, latest, a step, or average:N, the mean of the last N (default: best)"
     add("--checkpoint", default="best", metavar="WHICH", help=which)
     if decode:
-        parser.add_config(
-            DecodeConfig, title="decoding (default: as in the run's config)", only=only
-        )
+        title = "decoding (default: as in the run's config)"
+        parser.add_config(DecodeConfig, title=title, only=only)
 
 
 def chosen_run(args: argparse.Namespace) -> tuple["Run", dict[str, Any]]:

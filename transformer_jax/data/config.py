@@ -179,9 +179,8 @@ class TokenizerConfig:
     target_model: FileName | None = None  #: path of the target's model, if joint is false
     max_training_sentences: PositiveInt = 500_000
     #: drawn from a larger text; learning takes about 2 KB of memory for each
-    sampling_alpha: PositiveFloat | None = (
-        None  #: samples segmentations, if unigram (data/sampling.py)
-    )
+    sampling_alpha: PositiveFloat | None = None
+    #: samples segmentations, if unigram (data/sampling.py)
 
     @property
     def trained_vocab_size(self) -> int:

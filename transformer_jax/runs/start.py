@@ -230,10 +230,8 @@ def check_training(config: Config) -> None:
             "data.validation_from_train; or set train.early_stopping=none"
         )
     has_alignments = any(corpus.source.alignments for corpus in config.data.parts)
-    head, weight = (
-        getattr(config.model.cross, "alignment_head", None),
-        config.train.alignment_weight,
-    )
+    head = getattr(config.model.cross, "alignment_head", None)
+    weight = config.train.alignment_weight
     if weight is None:
         if has_alignments or (head is not None and not config.train.init_from):
             what = "data.source.train_alignment" if has_alignments else "model.cross.alignment_head"

@@ -57,10 +57,8 @@ def write_text(data: DataConfig, folder: epath.Path, **options: Any) -> None:
     """
     names, languages, num_held_out = data.source.train_source, data.languages, 0  # type: ignore
     if not data.source.has("validation"):
-        num_held_out, data = (
-            data.validation_from_train or 0,
-            replace(data, validation_from_train=None),
-        )
+        num_held_out = data.validation_from_train or 0
+        data = replace(data, validation_from_train=None)
 
     def rows() -> Iterator[Row]:
         return (row for name in names for row in read_scored(name, languages))
