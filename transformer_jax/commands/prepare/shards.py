@@ -85,7 +85,10 @@ def begin(preparation: Preparation) -> None:
     Raises:
         UserError: the folder was begun with others, or of another text; or it cannot be written.
     """
-    settings = _settings(preparation) | _given_models(preparation.tokenizer)
+    settings = _settings(preparation)
+    for key in ("source_model", "target_model"):  # by their content
+        model = getattr(preparation.tokenizer, key)
+        settings[key] = open_tokenizer(as_path(model)).fingerprint if model else None
     path = epath.Path(preparation.folder / "settings.json")
     with writing(path.parent, _FLAG):
         claim(path, settings, _FLAG)
@@ -111,15 +114,6 @@ def _settings(preparation: Preparation) -> dict[str, Any]:
         },
         **corpora_settings(data),
         "tokenizer": adapter(TokenizerConfig).dump_python(trained, mode="json"),
-    }
-
-
-def _given_models(config: TokenizerConfig) -> dict[str, str | None]:
-    """A hash of each tokenizer that is given, by its key."""
-    given = {"source_model": config.source_model, "target_model": config.target_model}
-    return {
-        key: open_tokenizer(as_path(path)).fingerprint if path else None
-        for key, path in given.items()
     }
 
 
