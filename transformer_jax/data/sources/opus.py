@@ -70,10 +70,8 @@ class Opus(Source):
         if not names:
             key = "corpora" if split == "train" else split
             raise missing(split, f"data.source.{key}")
-        if self.data_dir is None:
-            root = user_cache() / "opus"
-        else:
-            root = Path(absolute_name(self.data_dir))
+        folder = self.data_dir
+        root = user_cache() / "opus" if folder is None else Path(absolute_name(folder))
         folders = [_downloaded(root, name, languages) for name in names]
         source, target = (
             tuple(str(folder / _file_name(language)) for folder in folders)
