@@ -360,11 +360,12 @@ class _Distillation:
 
     def _sources(self) -> Iterator[tuple[str, str | None]]:
         """What is translated, with its reference or None."""
-        from transformer_jax.commands.distil.text import pairs_and_more
-        from transformer_jax.data.sources.files import read_lines
+        from transformer_jax.commands.distil.text import names
+        from transformer_jax.data.sources.files import read_lines, read_parallel
 
-        more = (line for name in self.args.monolingual for line in read_lines(name))
-        return pairs_and_more(self.folder / "text", more)
+        yield from read_parallel(*names(self.folder / "text", "train"))
+        for name in self.args.monolingual:
+            yield from ((line, None) for line in read_lines(name))
 
     def _translate_parts(self, place: epath.Path, stop: "StopOnSignals") -> None:
         """Writes this process's parts, as far as they are missing: a line for each line.

@@ -1,6 +1,6 @@
 """The text of a distillation: what the teacher translates, and what both are scored on."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,10 +126,3 @@ def students_text(data: DataConfig, text: epath.Path, *train: epath.Path) -> Dat
         filters=data.filters,
         cache_dir=data.cache_dir,
     )
-
-
-def pairs_and_more(text: epath.Path, more: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """The pairs to train on, then sentences without a reference."""
-    yield from read_parallel(*names(text, "train"))
-    for sentence in more:
-        yield sentence, None
