@@ -110,11 +110,8 @@ class Files(Source):
                 f"{len(targets)}; give one target file for each plain source file (only a TSV or "
                 "JSONL file holds both languages)"
             )
-        named = [("source", sources), ("target", targets)]
-        if split == "train":
-            named.append(("alignment", self.train_alignment))
-        for side, paths in named:
-            for path in paths:
+        for side in ("source", "target", "alignment"):  # of which only "train" has the last
+            for path in getattr(self, f"{split}_{side}", ()):
                 if not os.path.exists(path):
                     hint = "; copy it to this machine" if "://" in path else ""
                     raise UserError(f"{path}: no such file ({key}_{side}){hint}")
