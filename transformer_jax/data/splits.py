@@ -127,11 +127,9 @@ def read_pairs(
     Raises:
         UserError: there is no such split, or the text is damaged.
     """
-    direction = direction or data.languages
-    corpora = _existing(data, split, direction)
-    return chain.from_iterable(
-        (pair for _, pair in _read(data, corpus, split)) for corpus in corpora
-    )
+    corpora = _existing(data, split, direction or data.languages)
+    rows = chain.from_iterable(_read(data, corpus, split) for corpus in corpora)
+    return (pair for _, pair in rows)
 
 
 def read_documents(
