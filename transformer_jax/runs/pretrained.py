@@ -172,13 +172,10 @@ def _check_shapes(config: Config, run: Run) -> None:
         matmul_dtype=run.model.matmul_dtype,
     )
     changed = differences(run.model, model)
-    theirs, ours = (
-        {path: leaf.shape for path, leaf in by_path(abstract_params(each)).items()}
-        for each in (
-            dataclasses.replace(each, quantize=NoQuantization())  # its factors are measured anew
-            for each in (run.model, model)
-        )
-    )
+    # The factors of a quantization are measured anew.
+    plain = (dataclasses.replace(each, quantize=NoQuantization()) for each in (run.model, model))
+    leaves = (by_path(abstract_params(each)) for each in plain)
+    theirs, ours = ({path: leaf.shape for path, leaf in each.items()} for each in leaves)
     for path in sorted(theirs.keys() | ours.keys()):
         if theirs.get(path) != ours.get(path):
             there, here = (shapes.get(path, "none") for shapes in (theirs, ours))
