@@ -118,9 +118,8 @@ class MappedTokenizer(Tokenizer):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         cut = [self._cut(text) for text in texts]
         threads = -1 if len(cut) > 1 else 1
-        pieces = self._processor.encode(
-            [rest for _, rest in cut], out_type=str, num_threads=threads
-        )
+        rests = [rest for _, rest in cut]
+        pieces = self._processor.encode(rests, out_type=str, num_threads=threads)
         return [
             [*first, *(self._ids.get(piece, UNK_ID) for piece in parts)]
             for (first, _), parts in zip(cut, pieces, strict=True)
@@ -229,9 +228,8 @@ def with_tags(tokenizer: Tokenizer, tags: Tags) -> Tokenizer:
         tags=(*old.tags, *(i for i, piece in zip(new, missing, strict=True) if piece != SEPARATOR)),
         hidden=(*old.hidden, *new),
     )
-    return MappedTokenizer(
-        mapped_tokenizer(tokenizer.sentencepiece_model, vocabulary), tokenizer.name
-    )
+    model = mapped_tokenizer(tokenizer.sentencepiece_model, vocabulary)
+    return MappedTokenizer(model, tokenizer.name)
 
 
 def with_language(tokenizer: Tokenizer, code: str, side: str) -> Tokenizer:

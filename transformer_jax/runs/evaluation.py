@@ -172,11 +172,8 @@ def evaluate(
         return None
     of_documents = None
     if documents:
-        of_documents = dataclasses.replace(
-            document_scores(translations, references, lengths, **options),
-            blocks=made.blocks,
-            divided=made.divided,
-        )
+        scored = document_scores(translations, references, lengths, **options)
+        of_documents = dataclasses.replace(scored, blocks=made.blocks, divided=made.divided)
     speed = made.timing.per_second(len(sources))
     scores = {} if has_none else corpus_scores(translations, references, **options)
     for metric, judge in zip(learned, judges, strict=True):

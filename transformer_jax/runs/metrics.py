@@ -56,8 +56,7 @@ class MetricsLog:
             self._file = path.open("ab", buffering=0)
         self._board: _Board | None = None
         with self._without_board():
-            board = GrowingFiles(workdir / "tensorboard")
-            self._board = _Board(board, first)
+            self._board = _Board(GrowingFiles(workdir / "tensorboard"), first)
         self._tracking = _tracking(trackers, workdir) if trackers else None
 
     def write(self, step: int, values: dict[str, Any]) -> None:

@@ -37,9 +37,8 @@ def one_direction(data: DataConfig) -> DataConfig:
         )
     direction = data.languages
     if data.corpora:
-        data = replace(
-            data, corpora=tuple(each for each in data.parts if each.direction == direction)
-        )
+        own = tuple(each for each in data.parts if each.direction == direction)
+        data = replace(data, corpora=own)
     if not any(has_split(data, split) for split in ("validation", "test")):
         raise UserError(
             "no text to compare teacher and student on: give data.source.validation_source and "

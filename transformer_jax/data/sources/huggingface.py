@@ -144,14 +144,12 @@ class HuggingFaceSet(Source):
 
     def _texts(self, rows: dict[str, list[Any]], column: str) -> list[str | None]:
         """A column of some rows, or that part of their `translation`."""
-        values, known = rows.get(column), list(rows)
-        first = next(
-            (row for row in rows.get("translation", ()) if row is not None), {column: None}
-        )
+        values, known, both = rows.get(column), list(rows), rows.get("translation", ())
+        first = next((row for row in both if row is not None), {column: None})
         if values is None and "translation" in rows and isinstance(first, dict):
             known = list(first)
             if column in first:
-                values = [row and row[column] for row in rows["translation"]]
+                values = [row and row[column] for row in both]
         if values is None:
             raise UserError(
                 f"data.source.path={self.path}: no column {column}; it has {', '.join(known)}: "
