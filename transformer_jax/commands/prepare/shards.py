@@ -41,7 +41,7 @@ from transformer_jax.data.id_files import Part, write_entry
 from transformer_jax.data.ids import Encoder, PartMaker, Row
 from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.sampling import SubwordSampler
-from transformer_jax.data.sources.base import SPLITS, Numbered, Split
+from transformer_jax.data.sources.base import Numbered, Split
 from transformer_jax.data.sources.files import file_digest
 from transformer_jax.data.sources.prepared import (
     FORMAT,
@@ -99,19 +99,17 @@ def _settings(preparation: Preparation) -> dict[str, Any]:
     data = preparation.data
     # Given models are in the folder, and parts know the tokenizers that they were made with.
     trained = dataclasses.replace(preparation.tokenizer, source_model=None, target_model=None)
+    sets = {
+        f"{split} set": [fingerprint(data, split, each) for each in directions_with(data, split)]
+        for split in ("validation", "test")
+    }
     return {
         "format": _FORMAT,
         "part_pairs": preparation.part_pairs,
         "text": fingerprint(dataclasses.replace(data, filters=()), "train"),
         "word alignments": [list(map(file_digest, each.source.alignments)) for each in data.parts],
         "validation_from_train": data.validation_from_train,
-        **{
-            f"{split} set": [
-                fingerprint(data, split, each) for each in directions_with(data, split)
-            ]
-            for split in SPLITS
-            if split != "train"
-        },
+        **sets,
         **corpora_settings(data),
         "tokenizer": adapter(TokenizerConfig).dump_python(trained, mode="json"),
     }
