@@ -246,11 +246,7 @@ def pack(lengths: np.ndarray, config: BatchConfig, row_multiple: int, visits: Vi
 
 
 def _fill(
-    boxes: list[Box],
-    lengths: np.ndarray,
-    config: BatchConfig,
-    row_multiple: int,
-    visits: Visits,
+    boxes: list[Box], lengths: np.ndarray, config: BatchConfig, row_multiple: int, visits: Visits
 ) -> Packing:
     """Chooses B for each box, so that leftover rows waste the fewest slots."""
     shape_of = assign_boxes(np.asarray(boxes), lengths)

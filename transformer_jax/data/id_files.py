@@ -105,11 +105,7 @@ def write_entry(
         return {"arrays": part.layout, "fingerprint": fingerprint, "found": list(found)}
 
     stage(
-        epath.Path(folder),
-        {},
-        fill,
-        flag=FLAG,
-        is_whole=lambda _: read_entry(folder) is not None,
+        epath.Path(folder), {}, fill, flag=FLAG, is_whole=lambda _: read_entry(folder) is not None
     )
 
 
