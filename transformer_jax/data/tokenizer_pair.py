@@ -75,11 +75,17 @@ class Tokenizers:
             ) from error
 
 
+def model_files(folder: epath.Path) -> tuple[epath.Path, epath.Path]:
+    """The files that `Tokenizers.save` wrote, of source and target: one and the same if joint."""
+    joint, source, target = (folder / f"{name}.model" for name in ("joint", "source", "target"))
+    return (joint, joint) if joint.exists() else (source, target)
+
+
 def load_tokenizers(folder: epath.Path) -> Tokenizers:
     """Loads what `Tokenizers.save` wrote; UserError when missing or damaged."""
-    joint, source, target = (folder / f"{name}.model" for name in ("joint", "source", "target"))
-    if joint.exists():
-        tokenizer = open_tokenizer(joint)
+    source, target = model_files(folder)
+    if source == target:
+        tokenizer = open_tokenizer(source)
         return Tokenizers(tokenizer, tokenizer)
     if not (source.exists() and target.exists()):
         raise UserError(

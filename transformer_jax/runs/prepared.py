@@ -4,11 +4,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from etils import epath
+
 from transformer_jax.config import Config, from_dict, walk
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.noise.registry import NOISES
 from transformer_jax.data.sources.files import Files, file_digest
 from transformer_jax.data.sources.prepared import Prepared, read_merged
+from transformer_jax.data.tokenizer_pair import model_files
 from transformer_jax.errors import UserError
 from transformer_jax.recipes import ByPairs
 from transformer_jax.settings.file_names import absolute_name
@@ -33,7 +36,7 @@ def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByP
     settings = merged["settings"]
     _check(config.data, settings, folder)
     prepared = from_dict(TokenizerConfig, settings["tokenizer"])
-    models = _models(folder)
+    models = model_files(epath.Path(folder, "tokenizer"))
     _check_tokenizer(config.tokenizer, by_pairs, (prepared, models), folder)
     tokenizer = TokenizerConfig(
         joint=models[0] == models[1],
@@ -93,18 +96,10 @@ def prepared_data(folder: Path) -> DataConfig:
     )
 
 
-def _models(folder: str) -> tuple[Path, Path]:
-    """The prepared tokenizers' files, of source and target."""
-    joint, *both = (
-        Path(folder, "tokenizer", f"{name}.model") for name in ("joint", "source", "target")
-    )
-    return (joint, joint) if joint.exists() else (both[0], both[1])
-
-
 def _check_tokenizer(
     given: TokenizerConfig,
     by_pairs: ByPairs | None,
-    prepared: tuple[TokenizerConfig, tuple[Path, Path]],
+    prepared: tuple[TokenizerConfig, tuple[epath.Path, epath.Path]],
     folder: str,
 ) -> None:
     """Checks that what a config says of its tokenizers is what they were prepared with.
