@@ -204,12 +204,10 @@ def _meanings(word: int, split: Split) -> Sequence[int]:
 
 def _definition(word: int, meaning: int, english: str = "", german: str = "") -> Pair:
     """What the word means; the two texts follow the verb."""
-    word_, meaning_ = (
-        NounPhrase(noun, determiner, several=True)
-        for noun, determiner in ((INVENTED[word], THE), (MEANINGS[meaning], NOTHING))
-    )
+    invented = NounPhrase(INVENTED[word], THE, several=True)
+    meant = NounPhrase(MEANINGS[meaning], NOTHING, several=True)
     verbs = (f" are{english} ", f" sind{german} ")
-    return finish(linked(_words(word_), verbs, _words(meaning_)))
+    return finish(linked(_words(invented), verbs, _words(meant)))
 
 
 def _words(phrase: NounPhrase) -> Pair:
