@@ -49,8 +49,8 @@ def languages_for(teachers: Sequence[Run], direction: Languages) -> dict[str, st
     fields: dict[str, str] = {}
     for run in teachers:
         data, tokenizers = run.config.data, run.tokenizers()
-        own = [(data.source_language, data.target_language)]
-        if any(_is(each, direction) for each in own):
+        own = data.source_language, data.target_language
+        if _is(own, direction):
             continue
         source, target = direction
         tags = [find_tag(each, target) for each in (tokenizers.source, tokenizers.target)]
@@ -58,7 +58,7 @@ def languages_for(teachers: Sequence[Run], direction: Languages) -> dict[str, st
             fields = {"source_language": source, "target_language": target}
         elif not (data.corpora and direction in data.directions):
             raise UserError(
-                f"--teacher={run.path}: it translates from {own[0][0]} into {own[0][1]}, and the "
+                f"--teacher={run.path}: it translates from {own[0]} into {own[1]}, and the "
                 f"text is from {source} into {target}: give another teacher, or the text's "
                 "languages by --config.data.source_language and --config.data.target_language"
             )
