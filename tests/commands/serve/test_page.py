@@ -235,13 +235,24 @@ def test_another_word_is_chosen_with_the_keyboard(page, translators, sentences):
 
 
 def test_an_alternative_is_chosen(page, sentences):
+    """Its button stays when the explanation arrives, so that no press is lost."""
     translated(page, sentences[0])
+    page.execute_script(
+        """
+        const send = window.fetch;
+        window.fetch = async (path, options) => {
+          if (path === "page/explain") await new Promise((go) => { window.go = go; });
+          return send(path, options);
+        };"""
+    )
     second = all_of(page, "#list button")[1]
     text = second.find_element(By.CSS_SELECTOR, ".text").get_property("textContent")
     second.click()
     wait(page, lambda: one(page, "#spoken").get_property("textContent") == text)
     buttons = all_of(page, "#list button")
-    wait(page, lambda: all_of(page, "#words .word"))  # where it looks has come, and left the list
+    assert not all_of(page, "#words .word")
+    page.execute_script("window.go()")
+    wait(page, lambda: all_of(page, "#words .word"))
     pressed = [b.get_dom_attribute("aria-pressed") for b in buttons]
     assert pressed == ["false", "true", "false"]
     assert focused(page).get_dom_attribute("aria-pressed") == "true"
