@@ -92,10 +92,11 @@ def kernel_attention_step(
     v_BHV: jax.Array,
     log_scale_BH: jax.Array,
     sums: KernelSums,
-    norm_q_BHR: jax.Array,
-    norm_k_BHR: jax.Array,
+    norm_q_BHR: jax.Array | None = None,
+    norm_k_BHR: jax.Array | None = None,
 ) -> tuple[jax.Array, KernelSums]:
     """Adds one key and reads: ([B, H, V] float32, the next sums)."""
+    norm_k_BHR = k_BHR if norm_k_BHR is None else norm_k_BHR
     top_BH = jnp.maximum(sums.log_scale, log_scale_BH)
     keep_BH1 = jnp.exp(sums.log_scale - top_BH)[..., None]
     weight_BH1 = jnp.exp(log_scale_BH - top_BH)[..., None]
@@ -105,7 +106,7 @@ def kernel_attention_step(
         key=sums.key * keep_BH1 + norm_k_BHR * weight_BH1,
         log_scale=top_BH,
     )
-    norm_q_B1HR = norm_q_BHR[:, None]
+    norm_q_B1HR = None if norm_q_BHR is None else norm_q_BHR[:, None]
     return read_sums(q_BHR[:, None], sums, norm_q_B1HR)[:, 0], sums
 
 
@@ -115,8 +116,8 @@ def causal_kernel_attention(
     v_BLHV: jax.Array,
     log_scale_BLH: jax.Array,
     chunk: int,
-    norm_q_BLHR: jax.Array,
-    norm_k_BLHR: jax.Array,
+    norm_q_BLHR: jax.Array | None = None,
+    norm_k_BLHR: jax.Array | None = None,
 ) -> jax.Array:
     """Each query reads the keys up to its own position.
 
@@ -125,7 +126,7 @@ def causal_kernel_attention(
     Args:
         log_scale_BLH: l of each key; `MASKED` at padding.
         chunk: C >= 1; it changes the cost and not the result.
-        norm_q_BLHR: features for the normaliser, perhaps `q_BLHR` itself.
+        norm_q_BLHR: features for the normaliser; `q_BLHR` unless given.
         norm_k_BLHR: the same for the keys.
 
     Returns:
@@ -133,6 +134,8 @@ def causal_kernel_attention(
     """
     batch, length, heads, _ = q_BLHR.shape
     chunk = min(chunk, length)
+    if norm_q_BLHR is None or norm_k_BLHR is None:
+        norm_q_BLHR, norm_k_BLHR = q_BLHR, k_BLHR
     q, k, v = (chunked(x.astype(jnp.float32), chunk) for x in (q_BLHR, k_BLHR, v_BLHV))
     log_scale_BNCH = chunked(log_scale_BLH, chunk, fill=MASKED)
     # The largest log scale up to each position, without the later ones.
