@@ -19,7 +19,7 @@ from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
-from transformer_jax.data.sentences import IdCorpus, Sentences, flat
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.tensorflow import has_tensorflow
 from transformer_jax.data.tokenizer_training import train_tokenizers
 
@@ -32,12 +32,7 @@ def synthetic_corpus(pairs: int = 29_000, seed: int = 0) -> IdCorpus:
     source = np.clip(rng.gamma(8.0, 1.8, pairs), 3, 52).astype(int)
     target = np.clip(source * rng.normal(1.03, 0.15, pairs), 3, 55).astype(int)
     draw = [[rng.integers(4, 8000, n) for n in lengths] for lengths in (source, target)]
-    sides = (flat(sentences, np.int32) for sentences in draw)
-    source_ids, target_ids = (
-        Sentences({"ids": ids, "offsets": np.append(0, np.cumsum(lengths))})
-        for ids, lengths in sides
-    )
-    return IdCorpus(source_ids, target_ids, (pairs,))
+    return IdCorpus.from_lists(draw[0], draw[1])
 
 
 def read(path: str) -> list[str]:

@@ -16,7 +16,7 @@ from tests.training import toy
 import transformer_jax as tj
 from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig
-from tests.data.id_lists import corpus_of_lists
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
@@ -24,7 +24,7 @@ from transformer_jax.config import Config, to_json
 
 workdir = pathlib.Path(sys.argv[1])
 ids = [[4 + (i + j) % 8 for j in range(1 + i % 5)] for i in range(40)]
-corpus = corpus_of_lists(ids, [list(reversed(line)) for line in ids])
+corpus = IdCorpus.from_lists(ids, [list(reversed(line)) for line in ids])
 plan = BatchPlan(corpus.source.lengths, corpus.target.lengths,
                  BatchConfig(tokens=48, max_length=toy.LENGTH, num_buckets=1))
 train = dataclasses.replace(toy.TRAIN, steps=4, checkpoint_every=2)

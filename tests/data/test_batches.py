@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.data.id_lists import corpus_of_lists
 from transformer_jax.data.batch_shapes import (
     Visits,
     assign_boxes,
@@ -17,6 +16,7 @@ from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
 from transformer_jax.data.sampling import SubwordSampler
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer, train_tokenizers
 from transformer_jax.errors import UserError
@@ -34,7 +34,7 @@ def lengths(pairs=700, seed=0):
 
 def corpus_of(source, target):
     """The ids of pair i are all i + 4."""
-    return corpus_of_lists(
+    return IdCorpus.from_lists(
         [[i + 4] * (n - 1) for i, n in enumerate(source)],
         [[i + 4] * (n - 1) for i, n in enumerate(target)],
     )

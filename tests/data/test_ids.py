@@ -6,7 +6,6 @@ import threading
 import numpy as np
 import pytest
 
-from tests.data.id_lists import corpus_of_lists
 from tests.data.listed import Listed, folder_of, text_of
 from transformer_jax.data import ids as ids_module, sentences as sentences_module
 from transformer_jax.data.config import TokenizerConfig
@@ -204,13 +203,15 @@ def test_an_empty_corpus_is_cached_too(tmp_path, tokenizers):
     assert len(ids_of_pairs([], tokenizers)) == 0
 
 
-def test_lengths_count_eos():
-    corpus = corpus_of_lists([[5, 6], []], [[7], [8, 9, 10]])
+def test_from_lists():
+    corpus = IdCorpus.from_lists([[5, 6], []], [[7], [8, 9, 10]])
     assert corpus.source.lengths.tolist() == [3, 1] and corpus.target.lengths.tolist() == [2, 4]
     assert corpus.target[1].tolist() == [8, 9, 10]
-    assert len(corpus_of_lists([], [])) == 0
+    assert len(IdCorpus.from_lists([], [])) == 0
+    with pytest.raises(ValueError, match="got 1 and 2"):
+        IdCorpus.from_lists([[1]], [[1], [2]])
 
 
 def test_pairs_with_an_id_are_counted_once_whatever_the_side():
-    corpus = corpus_of_lists([[5, 6], [], [3], [3]], [[7], [3, 9, 3], [3], []])
+    corpus = IdCorpus.from_lists([[5, 6], [], [3], [3]], [[7], [3, 9, 3], [3], []])
     assert [corpus.num_with(i) for i in (3, 5, 9, 4)] == [3, 1, 1, 0]

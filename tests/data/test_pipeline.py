@@ -8,7 +8,6 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from tests.data.id_lists import corpus_of_lists
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
@@ -35,7 +34,7 @@ def corpus():
         rng.integers(4, 90, max(0, len(s) + d)).tolist()
         for s, d in zip(source, rng.integers(-2, 3, 150), strict=True)
     ]
-    return corpus_of_lists(source, target)
+    return IdCorpus.from_lists(source, target)
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +174,7 @@ def test_a_tensorflow_that_cannot_be_imported_is_not_needed(corpus, plan, monkey
 
 @needs_tensorflow
 def test_tf_data_of_sentences_that_are_all_empty():
-    corpus = corpus_of_lists([[]] * 10, [[]] * 10)
+    corpus = IdCorpus.from_lists([[]] * 10, [[]] * 10)
     plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=16))
     assert equal(next(batches(corpus, plan, engine="tensorflow")), make_batch(corpus, plan, 0))
 
@@ -221,9 +220,9 @@ def test_a_program_that_does_not_close_its_stream_ends(engine):
 import numpy as np
 from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig
-from tests.data.id_lists import corpus_of_lists
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.pipeline import batches
-corpus = corpus_of_lists([[5, 6]] * 40, [[7]] * 40)
+corpus = IdCorpus.from_lists([[5, 6]] * 40, [[7]] * 40)
 plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=64))
 stream = batches(corpus, plan, engine="{engine}")
 print(next(stream)["source"].shape[1])

@@ -17,7 +17,7 @@ from tests.training import toy
 from dataclasses import replace
 from transformer_jax.data.batches import BatchPlan, Share
 from transformer_jax.data.config import BatchConfig
-from tests.data.id_lists import corpus_of_lists
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.parallel.mesh import MeshConfig, batch_devices, make_mesh
 from transformer_jax.training.loop import fit
@@ -31,7 +31,7 @@ mesh = {8: MeshConfig(data=2, fsdp=2, tensor=2), 4: MeshConfig(data=1, fsdp=4),
         2: MeshConfig(), 1: MeshConfig()}
 rng = np.random.default_rng(0)
 source = [rng.integers(4, 16, rng.integers(1, 6)).tolist() for _ in range(43)]
-corpus = corpus_of_lists(source, [ids[::-1] for ids in source])
+corpus = IdCorpus.from_lists(source, [ids[::-1] for ids in source])
 plan = BatchPlan(corpus.source.lengths, corpus.target.lengths,
                  BatchConfig(tokens=48, max_length=6, num_buckets=1), row_multiple=4)
 assert plan.batches_per_epoch == 6  # the continued run comes into the second epoch

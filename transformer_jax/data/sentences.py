@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -142,6 +142,23 @@ class IdCorpus:
     target: Sentences
     sizes: tuple[int, ...] = ()  #: pairs of each corpus, in order; () = there is one
     links: PieceLinks | None = None  #: None = the text has no word alignments
+
+    @classmethod
+    def from_lists(cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Self:
+        """From lists of ids without BOS and EOS.
+
+        Raises:
+            ValueError: the lists differ in length.
+        """
+        if len(source) != len(target):
+            raise ValueError(
+                f"expected as many source as target sentences, got {len(source)} and {len(target)}"
+            )
+        sides = []
+        for sentences in (source, target):
+            ids, lengths = flat(sentences, np.int32)
+            sides.append(Sentences({"ids": ids, "offsets": np.append(0, np.cumsum(lengths))}))
+        return cls(sides[0], sides[1], (len(source),))
 
     def __len__(self) -> int:
         return len(self.source)
