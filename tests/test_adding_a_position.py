@@ -17,7 +17,7 @@ def test_the_suite_runs_over_the_scheme_of_the_page(tree):
     contract.test_in_a_mixer("kerple")
     assert contract.has_parameters(contract.POSITIONS["kerple"])
     contract.test_parameters("kerple")
-    assert contract.order_matters(contract.POSITIONS["kerple"]())
+    assert suite.order_matters(contract.POSITIONS["kerple"]())
 
 
 @pytest.mark.parametrize("test", ["is_the_formula", "the_initial_rates_are_the_option"])

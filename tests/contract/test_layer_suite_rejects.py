@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
+from transformer_jax.layers.feed_forward import Mlp
 from transformer_jax.layers.norms import LayerNorm, Norm
 from transformer_jax.testing import layers as layer_suite
 
@@ -88,3 +89,8 @@ def test_rejects(cls, check, words):
     check(layer_suite.norm(LayerNorm()))  # which passes
     with pytest.raises(AssertionError, match=words):
         check(broken(cls))
+
+
+def test_rejects_dropout_without_effect():
+    with pytest.raises(AssertionError, match="changes nothing"):
+        layer_suite.check_dropout(layer_suite.feed_forward(Mlp(dropout_rate=0.0)))

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from transformer_jax.models.inside import hidden_states
 from transformer_jax.positions.alibi import Alibi, LinearBias
 from transformer_jax.positions.base import Position, PositionConfig
 from transformer_jax.positions.registry import POSITIONS
@@ -49,22 +48,7 @@ def test_parameters(name):
 
 @pytest.mark.parametrize("name", POSITIONS)
 def test_without_positions_an_encoder_sees_a_bag_of_words_and_with_any_it_does_not(name):
-    assert order_matters(POSITIONS[name]()) == (name != "none")
-
-
-def order_matters(position):
-    """Whether the encoder of a model is not permutation-equivariant."""
-    config, order = position_suite.tiny(position), jnp.array([3, 1, 2, 0, 4])
-    source, target = position_suite.SOURCE, position_suite.TARGET
-    masks = position_suite.MASKS
-
-    @jax.jit
-    def encode(ids):
-        arrays = ids, masks[0], target, masks[1]
-        return hidden_states(config, position_suite._params(config), *arrays)[1]["encoder"]
-
-    difference = jnp.abs(encode(source[:, order]) - encode(source)[:, order]).max()
-    return bool(difference > 1e-3)
+    assert position_suite.order_matters(POSITIONS[name]()) == (name != "none")
 
 
 class SaysItIsRelative(Sinusoidal):

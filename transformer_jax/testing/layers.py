@@ -127,5 +127,21 @@ def check_logical_axes(build: Build) -> None:
         assert not unknown, f"{name}: no mesh axis is known for {unknown}"
 
 
-EVERY_FEED_FORWARD = [check_position_wise, check_gradients, check_dtypes, check_logical_axes]
-EVERY_NORM = [*EVERY_FEED_FORWARD, check_float32_inside]
+def check_dropout(build: Build) -> None:
+    """Dropout is on exactly where a key is given: same key, same output; no key, no dropout."""
+    module = build(DTYPES)
+    variables, x = initialised(module), inputs(64)
+
+    def apply(seed: int | None) -> jax.Array:
+        rngs = {} if seed is None else {"dropout": jax.random.key(seed)}
+        return module.apply(variables, x, rngs=rngs)
+
+    np.testing.assert_array_equal(apply(None), apply(None))
+    np.testing.assert_array_equal(apply(1), apply(1))
+    assert (apply(1) != apply(None)).any(), "a key changes nothing"
+    assert (apply(1) != apply(2)).any(), "two keys drop the same"
+
+
+CHECKS = [check_position_wise, check_gradients, check_dtypes, check_logical_axes]
+EVERY_NORM = [*CHECKS, check_float32_inside]
+EVERY_FEED_FORWARD = CHECKS

@@ -15,6 +15,7 @@ from flax import linen as nn
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.inside import hidden_states
 from transformer_jax.positions.base import Position, PositionConfig
 from transformer_jax.testing import mixers as suite
 from transformer_jax.testing.layers import check_reached, noisy
@@ -113,6 +114,19 @@ def _params(config: ModelConfig) -> Any:
 SOURCE = np.array([[5, 9, 14, 7, 11]])
 TARGET = np.array([[6, 8, 10, 2]])
 MASKS = np.ones(SOURCE.shape, bool), np.ones(TARGET.shape, bool)
+
+
+def order_matters(position: PositionConfig) -> bool:
+    """Whether the encoder of a model is not permutation-equivariant."""
+    config, order = tiny(position), jnp.array([3, 1, 2, 0, 4])
+
+    @jax.jit
+    def encode(ids: jax.Array) -> jax.Array:
+        arrays = ids, MASKS[0], TARGET, MASKS[1]
+        return hidden_states(config, _params(config), *arrays)[1]["encoder"]
+
+    difference = jnp.abs(encode(SOURCE[:, order]) - encode(SOURCE)[:, order]).max()
+    return bool(difference > 1e-3)
 
 
 def check_model_steps(position: PositionConfig) -> None:
