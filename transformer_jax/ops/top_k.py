@@ -75,7 +75,8 @@ def first_argmax(values: jax.Array) -> jax.Array:
 
     XLA's argmax reduces value-index pairs, which it does not vectorise on CPUs: over [160, 8000] it
     takes about 50 ms there. So one pass finds the largest of each chunk, and only the first chunk
-    with the largest of all is searched.
+    with the largest of all is searched. `top_k` copies rows that no chunk divides: with it a greedy
+    search over 32,002 pieces takes a tenth longer.
     """
     size = values.shape[-1]
     rows = values.reshape(-1, size)
