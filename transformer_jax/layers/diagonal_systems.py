@@ -90,7 +90,8 @@ class DiagonalSystems(Layer):
         self.log_decay = self.weight("log_decay", half, shape, axes)
         initial_frequency = self.options.initial_frequency()
         self.frequency = self.weight("frequency", initial_frequency, shape, axes)
-        normal, maps = nn.initializers.normal(0.5**0.5), (self.directions, *shape, 2)
+        normal = nn.initializers.normal(0.5**0.5)
+        maps = (self.directions, *shape, 2)
         self.output_map = self.weight("output_map", normal, maps, (None, *axes, None))
 
     def system(self, direction: int = 0) -> DiagonalSSM:

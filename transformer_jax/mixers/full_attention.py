@@ -244,10 +244,15 @@ class FullAttention(DotProductAttention, Mixer):
         placed = self._placed((q[:, None], k[:, None], v[:, None]), position[None])
         q_BHK, k_BGK, v_BGK = (x[:, 0] for x in placed)
         cache = state.write(k_BGK, v_BGK, position)
-        at_T, scale = jnp.arange(cache.room), self.config.score_scale
-        bias_HT, reads_T = token_bias(self.position, position, at_T), at_T <= position
+        at_T = jnp.arange(cache.room)
         y_BHK = attend_to_cache(
-            q_BHK, cache, reads_T, bias_HT, length=position + 1, scale=scale, sink_H=self.sink
+            q_BHK,
+            cache,
+            at_T <= position,
+            token_bias(self.position, position, at_T),
+            length=position + 1,
+            scale=self.config.score_scale,
+            sink_H=self.sink,
         )
         return self.join(y_BHK, x_BD), cache if window is None else ConvolvedCache(cache, window)
 

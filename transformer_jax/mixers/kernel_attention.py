@@ -96,7 +96,8 @@ class KernelAttention(FeatureHeads, Mixer):
 
     def init_state(self, batch: int, max_length: int) -> KernelSums:
         """The same size whatever `max_length` is."""
-        c, num_features = self.context, self.config.num_features(self.context.head_dim)
+        c = self.context
+        num_features = self.config.num_features(c.head_dim)
         return empty_sums(batch, c.num_heads, num_features, c.head_dim)
 
     def step(

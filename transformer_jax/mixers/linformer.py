@@ -139,10 +139,13 @@ class ProjectedAttention(MixerModule):
 
     def attend(self, x_BTD: jax.Array, k_BRHK: jax.Array, v_BRHK: jax.Array) -> jax.Array:
         """[B, T, D]; without a mask, because padding is in none of the R rows."""
-        q_BTHK, all_rows = self.heads.queries(x_BTD), jnp.ones((1, 1, 1, 1), bool)
-        rate, key = self.config.dropout_rate, self.weight_dropout.key()
         y_BTHK = dot_product_attention(
-            q_BTHK, k_BRHK, v_BRHK, all_rows, dropout_rate=rate, dropout_key=key
+            self.heads.queries(x_BTD),
+            k_BRHK,
+            v_BRHK,
+            jnp.ones((1, 1, 1, 1), bool),
+            dropout_rate=self.config.dropout_rate,
+            dropout_key=self.weight_dropout.key(),
         )
         return self.heads.join(y_BTHK)
 

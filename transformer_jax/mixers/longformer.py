@@ -70,7 +70,8 @@ class LongformerAttention(SparseAttention):
             global_qkv = (*self.position.rotate(queries, keys, at_L[first], at_L), values)
 
         def attend(v: jax.Array, v_all: jax.Array, hooks: Hooks) -> jax.Array:
-            local_qkv, whole_qkv = (*qkv[:2], v), (*global_qkv[:2], v_all)
+            local_qkv = (*qkv[:2], v)
+            whole_qkv = (*global_qkv[:2], v_all)
             return longformer_attention(
                 local_qkv, whole_qkv, mask_BL, hooks, window=o.window, dilation=o.dilation
             )

@@ -114,7 +114,8 @@ class RWKVMixer(Mixer):
 
     def setup(self) -> None:
         c = self.context
-        width, bare = c.num_heads * c.head_dim, {"use_bias": False, **c.dtypes}
+        width = c.num_heads * c.head_dim
+        bare = {"use_bias": False, **c.dtypes}
 
         def into() -> Dense:
             return Dense(c.d_model, width, ("embed", "heads"), **bare)

@@ -105,7 +105,8 @@ class SSDMixer(Mixer):
             dt_BLH = jnp.where(mask_BL[..., None], dt_BLH, 0)
             log_decay_BLH = jnp.where(mask_BL[..., None], log_decay_BLH, 0)
         x_BLHK, b_BLGN, c_BLGN = self._split(nn.silu(mixed_BLE))
-        written_BLHK, both_ways = dt_BLH[..., None] * x_BLHK, not self.context.causal
+        written_BLHK = dt_BLH[..., None] * x_BLHK
+        both_ways = not self.context.causal
         y_BLHK = scalar_decay_scan(
             c_BLGN, b_BLGN, written_BLHK, log_decay_BLH, self.config.chunk, both_ways=both_ways
         )

@@ -47,7 +47,8 @@ def run_cycles(
 
     def run(x_BLD: jax.Array, cycle: tuple[Any, jax.Array | None]) -> tuple[jax.Array, None]:
         own, key = cycle
-        variables, rngs = {"params": {**params, **own}}, {} if key is None else {"dropout": key}
+        variables = {"params": {**params, **own}}
+        rngs = {} if key is None else {"dropout": key}
         x_BLD = alone.apply(
             variables, range(length), x_BLD, *inputs, rngs=rngs, method="run_blocks"
         )

@@ -140,7 +140,8 @@ def block_sparse_attention(
         return jax.tree.map(lambda x: x.reshape(blocks, *x.shape[2:]), stacked)
 
     scores = batch * heads * layout.block * keys
-    cpu, other = (_num_steps(blocks, scores, limit) for limit in _STEP_SCORES.values())
+    cpu = _num_steps(blocks, scores, _STEP_SCORES["cpu"])
+    other = _num_steps(blocks, scores, _STEP_SCORES["other"])
     # For short sequences the number of steps is the same on every platform: trace once.
     same = cpu == other
     part = in_steps(inputs, cpu) if same else by_platform(in_steps, inputs, cpu=cpu, other=other)
