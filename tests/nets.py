@@ -62,7 +62,7 @@ WORDS = {
         batch.num_buckets=1 model.d_model=32 model.d_ff=64 model.matmul_dtype=float32
         model.encoder.num_layers=1 model.decoder.num_layers=1 train.steps=100 train.log_every=1
         model.encoder.position=sinusoidal model.decoder.position=sinusoidal
-        tokenizer.byte_fallback=true
+        tokenizer.byte_fallback=true model.norm=layer
         train.schedule=rsqrt(learning_rate=5e-3,warmup_steps=20) train.checkpoint_every=50
         train.evaluate_every=50 train.evaluate_sentences=8
         decode.method=greedy decode.batch_size=20""",
