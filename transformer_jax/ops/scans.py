@@ -58,15 +58,14 @@ def scalar_decay_scan(
     """
     length = v_BLHV.shape[1]
     return by_platform(
-        _scalar_decay_scan,
+        _both_ways_scan if both_ways else _scalar_decay_scan,
         (q_BLGK, k_BLGK, v_BLHV, log_decay_BLH),
-        cpu=(min(chunk, length), both_ways),
-        other=(min(max(chunk, _POSITIONS), length), both_ways),
+        cpu=min(chunk, length),
+        other=min(max(chunk, _POSITIONS), length),
     )
 
 
-def _scalar_decay_scan(arrays: tuple[jax.Array, ...], form: tuple[int, bool]) -> jax.Array:
-    chunk, both_ways = form
+def _scalar_decay_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
     q_BLGK, k_BLGK, v_BLHV, log_decay_BLH = arrays
     groups, (length, heads, features) = q_BLGK.shape[2], v_BLHV.shape[1:]
     q, k = (_chunks(x, chunk) for x in (q_BLGK, k_BLGK))  # [B, L/C, C, G, K]
@@ -78,24 +77,62 @@ def _scalar_decay_scan(arrays: tuple[jax.Array, ...], form: tuple[int, bool]) ->
     after_each = _sums_after(w, axis=2)
 
     scores = jnp.einsum("bntgk,bnsgk->bngts", q, k)
-    sums = _sums_between(jnp.moveaxis(w, 2, -1))  # [B, L/C, G, J, C, C]
-    if both_ways:
-        sums = jnp.maximum(sums, jnp.swapaxes(sums, -1, -2))  # one of them is -inf, or both are 0
-    decays = jnp.exp(sums)
+    decays = jnp.exp(_sums_between(jnp.moveaxis(w, 2, -1)))  # [B, L/C, G, J, C, C]
     y = jnp.einsum("bngjts,bnsgjv->bntgjv", scores[:, :, :, None] * decays, v)
 
+    written = jnp.einsum("bnsgk,bnsgjv->bngjkv", k, v * jnp.exp(after_each)[..., None])
     kept = jnp.exp(before_each[:, :, -1])[..., None, None]
+    read = jnp.einsum("bntgk,bngjkv->bntgjv", q, states_before(kept, written))
+    y = y + read * jnp.exp(before_each)[..., None]
+    return unchunked(y.reshape(*y.shape[:3], heads, features), length)
+
+
+def _both_ways_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
+    """Both directions of `_scalar_decay_scan`, in a form that a CPU computes 1.6 times as fast."""
+    # The causal scan would gain as much, but trainings of version 0.2 continue with its bits.
+    q_BLGK, k_BLGK, v_BLHV, log_decay_BLH = arrays
+    groups, (length, heads, features) = q_BLGK.shape[2], v_BLHV.shape[1:]
+    q, k = (jnp.moveaxis(_chunks(x, chunk), 3, 2) for x in (q_BLGK, k_BLGK))  # [B, L/C, G, C, K]
+    v, w = (_chunks(x, chunk) for x in (v_BLHV, log_decay_BLH))
+    v, w = (  # heads by group: [B, L/C, G, C, J, V] and [B, L/C, G, C, J]
+        jnp.moveaxis(x.reshape(*x.shape[:3], groups, -1, *x.shape[4:]), 3, 2) for x in (v, w)
+    )
+    before_each, after_each = jnp.cumsum(w, axis=3), _sums_after(w, axis=3)
+
+    decays = _decays_between(jnp.moveaxis(w, 3, 4))  # [B, L/C, G, J, C, C]
+    scores = _for_each_head(q @ jnp.swapaxes(k, -1, -2), decays.shape[3]) * decays
+    y = jnp.moveaxis(scores @ jnp.moveaxis(v, 3, 4), 4, 3)
+
+    kept = jnp.exp(before_each[:, :, :, -1])[:, :, :, None, :, None]
 
     def of_others(since: jax.Array, until: jax.Array, order: slice) -> jax.Array:
         """What is read of the chunks before, or in the other order of those after."""
-        written = jnp.einsum("bnsgk,bnsgjv->bngjkv", k, v * jnp.exp(until)[..., None])
+        values = (v * jnp.exp(until)[..., None]).reshape(*v.shape[:4], -1)
+        written = jnp.swapaxes(k, -1, -2) @ values
+        written = written.reshape(*written.shape[:4], *v.shape[4:])  # [B, L/C, G, K, J, V]
         states = states_before(kept[:, order], written[:, order])[:, order]
-        return jnp.einsum("bntgk,bngjkv->bntgjv", q, states) * jnp.exp(since)[..., None]
+        read = q @ states.reshape(*states.shape[:4], -1)
+        return read.reshape(v.shape) * jnp.exp(since)[..., None]
 
     y = y + of_others(before_each, after_each, slice(None))
-    if both_ways:
-        y = y + of_others(after_each, before_each, slice(None, None, -1))
+    y = y + of_others(after_each, before_each, slice(None, None, -1))
+    y = jnp.moveaxis(y, 2, 3)
     return unchunked(y.reshape(*y.shape[:3], heads, features), length)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _for_each_head(x: jax.Array, count: int) -> jax.Array:
+    """[B, L/C, G, C, C] -> [B, L/C, G, J, C, C].
+
+    Its gradient adds the heads' one by one: XLA's sum over them takes a CPU six times as long.
+    """
+    return jnp.broadcast_to(x[:, :, :, None], (*x.shape[:3], count, *x.shape[3:]))
+
+
+_for_each_head.defvjp(
+    lambda x, count: (_for_each_head(x, count), None),
+    lambda count, _, g: (sum(g[:, :, :, head] for head in range(count)),),
+)
 
 
 def scalar_decay_step(
@@ -284,6 +321,18 @@ def _sums_between(w: jax.Array) -> jax.Array:
     # Subtracting two cumulative sums would lose a weak decay after a strong one.
     sums = jnp.cumsum(jnp.where(t > s, w[..., :, None], 0.0), axis=-2)
     return jnp.where(t >= s, sums, -jnp.inf)
+
+
+def _decays_between(w: jax.Array) -> jax.Array:
+    """[..., C] -> [..., C, C]: the decays between two positions, in either order.
+
+    Differences of cumulative sums, but of two: multiples of 1/256, whose sums are exact, and rests,
+    whose sums are small. So a weak decay after a strong one is not lost.
+    """
+    w = jnp.maximum(w, -128.0)  # whose exp is zero in float32
+    large = jax.lax.stop_gradient(jnp.round(w * 256) / 256)
+    sums = (jnp.cumsum(x, axis=-1) for x in (large, w - large))
+    return jnp.exp(-jnp.abs(sum(x[..., :, None] - x[..., None, :] for x in sums)))
 
 
 def states_before(kept: jax.Array, written: jax.Array) -> jax.Array:
