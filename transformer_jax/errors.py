@@ -1,10 +1,11 @@
 """Exceptions for mistakes of the user, not of the program."""
 
+import contextlib
 import difflib
 import importlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,6 +52,27 @@ def optional(module: str, use: str, extra: str) -> Any:
             f"{use} needs {module.partition('.')[0]}: pip install 'transformer-jax[{extra}]' (in a "
             f"clone ./run setup {extra})"
         ) from error
+
+
+@contextlib.contextmanager
+def as_user_error(
+    what: str, *kinds: type[Exception], then: str = "", named: bool = False
+) -> Iterator[None]:
+    """Around calls of other libraries: their errors become `WHAT (the error's first line)THEN`.
+
+    Args:
+        what: went wrong, and where.
+        kinds: of errors that become a `UserError`; others, and a `UserError`, stay what they are.
+        then: what to do, after the error's own words.
+        named: these begin with the error's type, where libraries raise many.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except kinds as error:
+        kind = f"{type(error).__name__}: " * named
+        raise UserError(f"{what} ({kind}{first_line(error)}){then}") from error
 
 
 def first_line(error: BaseException) -> str:

@@ -22,7 +22,7 @@ import platformdirs
 from etils import epath
 from filelock import FileLock
 
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error, first_line
 
 #: The file of a folder that says what it is made of.
 RECORD = "made_of.json"
@@ -374,10 +374,8 @@ def _check_bucket(url: str) -> None:
 
     # TensorStore writes to the bucket too, so a cached listing can be out of date.
     fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
-    try:
+    with as_user_error(f"{url}: no access", Exception):  # each storage library has its own errors
         epath.Path(url).exists()
-    except Exception as error:  # each storage library has its own errors
-        raise UserError(f"{url}: no access ({first_line(error)})") from error
 
 
 def _has(package: str) -> bool:

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from transformer_jax.errors import UserError, first_line, optional
+from transformer_jax.errors import UserError, as_user_error, first_line, optional
 
 #: The package, as `optional` asks for it.
 _HUB = ("huggingface_hub", "a name on Hugging Face's hub", "huggingface")
@@ -76,15 +76,13 @@ def push(folder: str | os.PathLike[str], name: str) -> str:
     """
     check_push(name)
     hub = optional(*_HUB)
-    try:
+    advice = ". A token with the right to write comes from `hf auth login`; then `hf upload "
+    advice += f"{name} {folder}` uploads the folder"
+    # Network, disk and the hub's answers have no common type of errors.
+    with as_user_error(f"push={name}: could not be uploaded", Exception, then=advice):
         hub.create_repo(name, private=True, exist_ok=True)
         message = "Upload a model of transformer_jax"
         return str(hub.upload_folder(repo_id=name, folder_path=folder, commit_message=message))
-    except Exception as error:  # network, disk, the hub's answers: no common type
-        raise UserError(
-            f"push={name}: could not be uploaded ({first_line(error)}). A token with the right to "
-            f"write comes from `hf auth login`; then `hf upload {name} {folder}` uploads the folder"
-        ) from error
 
 
 def _failed(name: str, revision: str | None, error: Exception) -> UserError:

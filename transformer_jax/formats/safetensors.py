@@ -12,7 +12,7 @@ import numpy as np
 from etils import epath
 
 from transformer_jax.config import to_json
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.formats.exporter import Exporter, TrainedModel
 from transformer_jax.models.api import abstract_params
 from transformer_jax.models.paths import by_path, from_paths
@@ -55,10 +55,8 @@ def read(folder: str | os.PathLike[str]) -> TrainedModel:
 
     run = open_run(folder)
     path = as_path(folder) / WEIGHTS
-    try:
+    with as_user_error(f"{path}: cannot be read", SafetensorError, OSError, ValueError):
         found = load_file(str(path))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({first_line(error)})") from error
     expected = by_path(abstract_params(run.config.model))
     for name in sorted(expected.keys() ^ found.keys()):
         what = "is missing" if name in expected else "is not a parameter of the model"

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.weights.tables import Table
 from transformer_jax.weights.weights import Stored
 
@@ -80,10 +80,8 @@ def read_items(path: Path) -> dict[str, Item]:
     Raises:
         UserError: it cannot be read, is of another format or version, or is damaged.
     """
-    try:
+    with as_user_error(f"{path}: cannot be read", OSError):
         content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     return from_bytes(content, str(path))
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 
 T = TypeVar("T")
 
@@ -21,12 +21,9 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         UserError: it is missing or not a JSON object.
     """
-    try:
+    invalid = as_user_error(f"{path}: not valid JSON", ValueError, RecursionError)
+    with invalid, as_user_error(f"{path}: cannot be read", OSError):
         values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not valid JSON ({first_line(error)})") from error
     if not isinstance(values, dict):
         raise UserError(f"{path}: not a JSON object")
     return values
@@ -44,10 +41,9 @@ def parse_yaml(origin: str, text: bytes, *, all_is_text: bool = False) -> dict[s
         UserError: it is not YAML, or not a mapping.
     """
     loader = "BaseLoader" if all_is_text else "SafeLoader"
-    try:
+    kinds = yaml.YAMLError, ValueError, RecursionError
+    with as_user_error(f"{origin}: not valid YAML", *kinds):
         values = yaml.load(text, getattr(yaml, f"C{loader}", getattr(yaml, loader)))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{origin}: not valid YAML ({first_line(error)})") from error
     if not isinstance(values, dict):
         raise UserError(f"{origin}: not a mapping in YAML")
     return values

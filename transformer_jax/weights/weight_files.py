@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.weights.settings import read_json
 from transformer_jax.weights.torch_files import read_torch
 from transformer_jax.weights.weights import Stored, Weights
@@ -55,30 +55,25 @@ def _read_safetensors(path: Path) -> dict[str, Stored]:
     from safetensors import SafetensorError, safe_open
 
     def read(name: str) -> np.ndarray:
-        try:
-            with safe_open(path, "np") as file:
-                return file.get_tensor(name)
-        except (SafetensorError, OSError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path}: cannot read {name} ({first_line(error)})") from error
+        kinds = SafetensorError, OSError, KeyError, TypeError, AttributeError
+        with as_user_error(f"{path}: cannot read {name}", *kinds), safe_open(path, "np") as file:
+            return file.get_tensor(name)
 
-    try:
-        with safe_open(path, "np") as file:
-            return {
-                name: Stored(tuple(file.get_slice(name).get_shape()), partial(read, name))
-                for name in file.keys()  # noqa: SIM118  (not a mapping)
-            }
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path}: not a safetensors file ({first_line(error)})") from error
+    damaged = as_user_error(f"{path}: not a safetensors file", SafetensorError, OSError)
+    with damaged, safe_open(path, "np") as file:
+        return {
+            name: Stored(tuple(file.get_slice(name).get_shape()), partial(read, name))
+            for name in file.keys()  # noqa: SIM118  (not a mapping)
+        }
 
 
 def _read_flax(path: Path) -> dict[str, Stored]:
     from flax.serialization import msgpack_restore
     from flax.traverse_util import flatten_dict
 
-    try:
+    # Msgpack and NumPy each have their own errors.
+    with as_user_error(f"{path}: not Flax's msgpack", Exception):
         leaves = flatten_dict(msgpack_restore(path.read_bytes()))
-    except Exception as error:  # msgpack and numpy each have their own errors
-        raise UserError(f"{path}: not Flax's msgpack ({first_line(error)})") from error
     arrays = {}
     for names, leaf in leaves.items():
         *place, last = map(str, names)

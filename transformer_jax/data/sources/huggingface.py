@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.data.sources.files import file_digest
-from transformer_jax.errors import UserError, first_line, optional
+from transformer_jax.errors import UserError, as_user_error, optional
 from transformer_jax.settings.file_names import absolute_name
 from transformer_jax.settings.types import Strings
 
@@ -60,8 +60,9 @@ class HuggingFaceSet(Source):
         if builder.name == "csv":  # else "042" is a number, and the word "None" is no text
             builder.config.keep_default_na = False
             builder.config.converters = dict.fromkeys(columns, str)
-        total = left_out = 0
-        try:
+        place, total, left_out = f"data.source.path={self.path}", 0, 0
+        # Networks, formats and damaged files have no common type of errors.
+        with as_user_error(f"{place}: cannot read its split {name}", Exception, named=True):
             for rows in builder.as_streaming_dataset(name).iter(_READ_BATCH):
                 both = zip(*(self._texts(rows, column) for column in columns), strict=True)
                 for source, target in both:
@@ -72,17 +73,13 @@ class HuggingFaceSet(Source):
                         left_out += 1
                     else:
                         raise UserError(
-                            f"data.source.path={self.path}: row {total} of its split {name} has "
-                            "null in place of a text: name a split without such rows"
+                            f"{place}: row {total} of its split {name} has null in place of a "
+                            "text: name a split without such rows"
                         )
-        except UserError:
-            raise
-        except Exception as error:  # network, formats, damaged files: no common type
-            raise self._failed(f"cannot read its split {name}", error) from error
         if left_out:
             _tell(
-                f"data.source.path={self.path}: {left_out:,} of {total:,} rows of its split "
-                f"{name} have null in place of a text: left out"
+                f"{place}: {left_out:,} of {total:,} rows of its split {name} have null in place "
+                "of a text: left out"
             )
 
     def fingerprint(self, split: Split, languages: Languages) -> str:
@@ -113,12 +110,9 @@ class HuggingFaceSet(Source):
     def _builder(self) -> Any:
         # A folder may change; what a name on the hub means is asked for once.
         path, load = (absolute_name(self.path), _load) if self._is_folder else (self.path, _hub)
-        try:
+        what = f"data.source.path={self.path}: cannot be opened"
+        with as_user_error(what, Exception, named=True):  # network, formats, a missing set
             builder = load(path, self.name, self.revision)
-        except UserError:
-            raise
-        except Exception as error:  # network, formats, a missing set: no common type
-            raise self._failed("cannot be opened", error) from error
         if not builder.config.data_files:
             raise UserError(f"data.source.path={self.path}: a set without files of its own")
         return builder
@@ -166,10 +160,6 @@ class HuggingFaceSet(Source):
     def _no_split(self, name: str) -> UserError:
         known = ", ".join(map(str, self._builder().config.data_files))
         return UserError(f"data.source.path={self.path} has no split {name}; it has {known}")
-
-    def _failed(self, what: str, error: Exception) -> UserError:
-        kind = f"({type(error).__name__}: {first_line(error)})"
-        return UserError(f"data.source.path={self.path}: {what} {kind}")
 
 
 def _load(path: str, name: str | None, revision: str | None) -> Any:

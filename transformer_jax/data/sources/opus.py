@@ -19,7 +19,7 @@ from etils import epath
 
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.data.sources.files import Files
-from transformer_jax.errors import UserError, first_line, hint, optional
+from transformer_jax.errors import UserError, as_user_error, hint, optional
 from transformer_jax.paths import stage, user_cache
 from transformer_jax.settings.file_names import absolute_name
 from transformer_jax.settings.types import FileName, Strings
@@ -93,15 +93,10 @@ def _downloaded(root: Path, name: str, languages: Languages) -> Path:
         with tempfile.TemporaryDirectory(dir=root) as download:
             _unpack(_fetch(name, first, second, download), (first, second), Path(place))
 
-    try:
+    what = f"data.source: {name} for {first} and {second} could not be downloaded from OPUS to"
+    # Network, disk, archives and answers in other forms have no common type of errors.
+    with as_user_error(f"{what} {folder}", Exception, then="; try again"):
         stage(epath.Path(folder), {}, fill, flag="data.source.data_dir")
-    except UserError:
-        raise
-    except Exception as error:  # network, disk, archives, answers in other forms: no common type
-        raise UserError(
-            f"data.source: {name} for {first} and {second} could not be downloaded from OPUS to "
-            f"{folder} ({first_line(error)}); try again"
-        ) from error
     return folder
 
 

@@ -29,7 +29,7 @@ from transformer_jax.data.sources.base import (
 )
 from transformer_jax.data.sources.files import file_digest, read_lines
 from transformer_jax.data.tensorflow import import_tensorflow
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error, first_line
 from transformer_jax.settings.types import FileName
 from transformer_jax.settings.unsupported import only_code_of_tfds
 
@@ -70,12 +70,9 @@ class Tfds(Source):
         # One file after the other, in order: the position in the data must mean the same thing in
         # every run.
         order = _import_tfds().ReadConfig(interleave_cycle_length=1, try_autocache=False)
-        try:
+        what = f'{self.name}: bad split "{split_name}"'
+        with as_user_error(what, ValueError, AssertionError):
             examples = builder.as_dataset(split_name, shuffle_files=False, read_config=order)
-        except (ValueError, AssertionError) as error:
-            raise UserError(
-                f'{self.name}: bad split "{split_name}" ({first_line(error)})'
-            ) from error
         keys, last = [*languages, self.documents or languages[0]], None
         for batch in examples.batch(_READ_BATCH).as_numpy_iterator():
             for source, target, document in zip(*(batch[key] for key in keys), strict=True):
@@ -140,14 +137,10 @@ class Tfds(Source):
             _check_languages(builder, self.name, languages)
         if Path(os.fspath(builder.data_path)).exists():
             return builder
-        try:
-            with contextlib.redirect_stdout(sys.stderr):  # what TFDS prints
-                builder.download_and_prepare()
-        except Exception as error:  # network, checksums, disk, manual downloads: no common type
-            raise UserError(
-                f"data.source.name={self.name}: could not be prepared in {builder.data_path} "
-                f"({type(error).__name__}: {first_line(error)})"
-            ) from error
+        what = f"data.source.name={self.name}: could not be prepared in {builder.data_path}"
+        # Network, checksums, disk and manual downloads have no common type of errors.
+        with as_user_error(what, Exception, named=True), contextlib.redirect_stdout(sys.stderr):
+            builder.download_and_prepare()
         return builder
 
 

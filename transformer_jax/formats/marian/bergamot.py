@@ -29,7 +29,7 @@ from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.formats.exporter import (
     Exporter,
     TrainedModel,
@@ -312,10 +312,8 @@ def _theirs(config: ModelConfig) -> ModelConfig:
 
 def _read_lines(path: str) -> list[str]:
     """Sentences of a file, `_MEASURED` at most."""
-    try:
+    with as_user_error(f"sentences={path}: cannot be read", OSError, ValueError):
         lines = as_path(path).read_text().splitlines()
-    except (OSError, ValueError) as error:
-        raise UserError(f"sentences={path}: cannot be read ({first_line(error)})") from error
     if not (found := [line for line in map(str.strip, lines) if line][:_MEASURED]):
         raise UserError(f"sentences={path}: holds no sentences")
     return found

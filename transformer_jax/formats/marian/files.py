@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.weights.layout import ModelFolder
 from transformer_jax.weights.marian_items import ALPHA, Item, factors, read_items, stored
 from transformer_jax.weights.settings import Settings, parse_yaml
@@ -61,11 +61,10 @@ def open_marian(path: Path) -> ModelFolder:
 
 
 def _read_npz(path: Path) -> dict[str, Item]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: not a NumPy archive ({first_line(error)})") from error
+    kinds = OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile
+    damaged = as_user_error(f"{path}: not a NumPy archive", *kinds)
+    with damaged, np.load(path, allow_pickle=False) as file:
+        return dict(file)
 
 
 def _search(model: Path) -> Settings:
