@@ -13,7 +13,6 @@ import re
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from pydantic import NonNegativeInt, TypeAdapter, ValidationError
@@ -75,7 +74,7 @@ class MappedTokenizer(Tokenizer):
         except (zipfile.BadZipFile, KeyError, ValueError, RecursionError, OSError) as error:
             raise UserError(f"{name}: not a tokenizer file ({first_line(error)})") from error
         self._processor = load_processor(spm, name)
-        size = len(self.vocabulary.pieces)
+        self.vocab_size = size = len(self.vocabulary.pieces)
         listed = (*self.vocabulary.prefix, *self.vocabulary.tags, *self.vocabulary.hidden)
         if size <= UNK_ID or max(listed, default=0) >= size:
             raise UserError(f"{name}: {_VOCABULARY}: has {size} pieces and names others")
@@ -83,25 +82,8 @@ class MappedTokenizer(Tokenizer):
         tags = sorted((self.vocabulary.pieces[i] for i in self.vocabulary.tags), reverse=True)
         patterns = [">>.*?<<"] * self.vocabulary.marked_tags + [re.escape(tag) for tag in tags]
         self._tag = re.compile("|".join(patterns)) if patterns else None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return MappedTokenizer, (self.model, self.name)
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.vocabulary.pieces)
-
-    @property
-    def prefix(self) -> tuple[int, ...]:
-        return self.vocabulary.prefix
-
-    @property
-    def separator(self) -> int | None:
-        return self.id_of(SEPARATOR)
-
-    @functools.cached_property
-    def hidden(self) -> frozenset[int]:
-        return super().hidden.union(self.vocabulary.hidden)
+        self.prefix, self.separator = self.vocabulary.prefix, self.id_of(SEPARATOR)
+        self.hidden = self.hidden.union(self.vocabulary.hidden)
 
     def id_of(self, piece: str) -> int | None:
         """The id of a piece; None: it is not one."""

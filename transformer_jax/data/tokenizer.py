@@ -41,6 +41,11 @@ class Tokenizer:
         UserError: not a SentencePiece model, or its special ids differ from ours.
     """
 
+    #: What `encode` puts before a text, such as a language token.
+    prefix: tuple[int, ...] = ()
+    #: What `decode` leaves out: PAD, BOS and ids that are no text, such as language tokens.
+    hidden: frozenset[int] = frozenset({PAD_ID, BOS_ID})
+
     def __init__(self, model: bytes, name: str = "the SentencePiece model"):
         self.model, self.name = model, name
         processor = self._processor = load_processor(model, name)
@@ -51,9 +56,14 @@ class Tokenizer:
                 f"{name} has the special ids pad, bos, eos, unk = {special}, expected {expected}; "
                 "train it with --pad_id=0 --bos_id=1 --eos_id=2 --unk_id=3"
             )
+        #: Number of ids, the four special ones included.
+        self.vocab_size = int(processor.vocab_size())
+        separator: int = processor.piece_to_id(SEPARATOR)
+        #: The id of the piece between the sentences of a block; None: there is none.
+        self.separator = None if separator == UNK_ID else separator
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer, (self.model, self.name)
+        return type(self), (self.model, self.name)
 
     def __repr__(self) -> str:
         return f"<Tokenizer: {self.kind}, {self.vocab_size} pieces, {self.fingerprint[:8]}>"
@@ -67,27 +77,6 @@ class Tokenizer:
     def sentencepiece_model(self) -> bytes:
         """The `.model` file that cuts text into pieces."""
         return bytes(self._processor.serialized_model_proto())
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of ids, the four special ones included."""
-        return int(self._processor.vocab_size())
-
-    @property
-    def prefix(self) -> tuple[int, ...]:
-        """What `encode` puts before a text, such as a language token."""
-        return ()
-
-    @property
-    def separator(self) -> int | None:
-        """The id of the piece between the sentences of a block; None: there is none."""
-        found: int = self._processor.piece_to_id(SEPARATOR)
-        return None if found == UNK_ID else found
-
-    @property
-    def hidden(self) -> frozenset[int]:
-        """What `decode` leaves out: PAD, BOS and ids that are no text, such as language tokens."""
-        return frozenset({PAD_ID, BOS_ID})
 
     @property
     def kind(self) -> str:
