@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from transformer_jax.data.sources.files import read_lines, refuse_half_characters
 from transformer_jax.data.sources.packed import suffix
 from transformer_jax.data.tokenizer import SEPARATOR
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 
 #: What is between two sentences of a document in the texts of items.
 BETWEEN = f" {SEPARATOR} "
@@ -86,10 +86,8 @@ def _of_columns(line: str, place: str) -> Item:
 
 
 def _of_json(line: str, place: str) -> Item:
-    try:
+    with as_user_error(f"{place}: not JSON", ValueError, RecursionError):
         record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{place}: not JSON ({error})") from None
     wrong = field(record, "wrong", place, (str, list))
     texts = [wrong] if isinstance(wrong, str) else wrong
     if not all(isinstance(text, str) for text in texts):

@@ -14,9 +14,7 @@ class Greedy(Method):
 
     length_penalty: float = Method.length_penalty  #: changes the reported score only
 
-    @property
-    def num_hypotheses(self) -> int:
-        return 1
+    num_hypotheses = 1
 
     def with_hypotheses(self, n: int) -> Self:
         if n > 1:

@@ -60,15 +60,11 @@ class GrammarDocuments(Source):
     #: of invented words, one after the other, in recall; one number is drawn of those that fit
     seed: int = 0  #: another one draws other documents
 
-    @property
-    def languages(self) -> tuple[str, str]:
-        """English to German, unless the config says otherwise."""
-        return "en", "de"
+    #: English to German, unless the config says otherwise.
+    languages = ("en", "de")
 
-    @property
-    def has_documents(self) -> bool:
-        """True: `BOUNDARY` ends each."""
-        return True
+    #: `BOUNDARY` ends each.
+    has_documents = True
 
     def has(self, split: Split) -> bool:
         """True: all three splits exist."""
