@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.top_k import top_k_of_rows
@@ -23,7 +24,7 @@ State = Any
 #: `step(tokens_BZ, position, state) -> (logits_BZV, state)`: reads the token *before*
 #: `position` (BOS at position 0) and returns the logits of the token *at* `position`. All that it
 #: knows of a sentence is in the state: a search may go on with some of the rows.
-Step = Callable[[jax.Array, jax.Array, State], tuple[jax.Array, State]]
+Step = Callable[[Array, Array, State], tuple[Array, State]]
 
 
 #: See `Method.penalties`.
@@ -37,10 +38,10 @@ class Hypotheses(NamedTuple):
     score -inf.
     """
 
-    tokens: jax.Array  #: [B, Z, T] int32, ends with EOS, then PAD
-    lengths: jax.Array  #: [B, Z] int32, EOS included
-    scores: jax.Array  #: [B, Z] float32, log_probs / length_penalty(lengths)
-    log_probs: jax.Array  #: [B, Z] float32, the model's, EOS included
+    tokens: Array  #: [B, Z, T] int32, ends with EOS, then PAD
+    lengths: Array  #: [B, Z] int32, EOS included
+    scores: Array  #: [B, Z] float32, log_probs / length_penalty(lengths)
+    log_probs: Array  #: [B, Z] float32, the model's, EOS included
 
 
 @jax.tree_util.register_dataclass
@@ -50,20 +51,20 @@ class Limits:
 
     #: int32, each sentence's longest target, EOS included, at most `max_length`. A row with 0 is
     #: padding and yields nothing.
-    max_lengths_B: jax.Array
+    max_lengths_B: Array
     #: int32, a number for each sentence, such as its line in the input. Random numbers depend on
     #: it and not on the row.
-    sentence_ids_B: jax.Array
-    key: jax.Array  #: a JAX random key
+    sentence_ids_B: Array
+    key: Array  #: a JAX random key
     max_length: int = field(metadata={"static": True})  #: T, the length of the result
     #: int32, from 1 to Z, how many hypotheses of each sentence are asked for. They are the best of
     #: those that a search for all Z returns; the other places stay empty. A search may end once it
     #: is sure of these. None: all Z.
-    num_best_B: jax.Array | None = None
+    num_best_B: Array | None = None
     #: no token is one of these; they keep their probabilities
     never: tuple[int, ...] = field(default=(PAD_ID, BOS_ID), metadata={"static": True})
 
-    def allowed(self, vocab_size: int) -> jax.Array:
+    def allowed(self, vocab_size: int) -> Array:
         """Which tokens may be chosen, bool [V]."""
         return jnp.ones(vocab_size, bool).at[jnp.array(self.never)].set(False)
 
@@ -135,17 +136,17 @@ def selectable(state: State, batch: int, num_hypotheses: int) -> State:
     return map_state(lambda leaf: leaf, state, lambda cache: cache.for_beams(batch, num_hypotheses))
 
 
-def select_hypotheses(state: State, parents_BZ: jax.Array) -> State:
+def select_hypotheses(state: State, parents_BZ: Array) -> State:
     """The state in which hypothesis z of a sentence continues hypothesis parents[z] of it."""
 
-    def select(leaf: jax.Array) -> jax.Array:
+    def select(leaf: Array) -> Array:
         indices = parents_BZ.reshape(parents_BZ.shape + (1,) * (leaf.ndim - 2))
         return jnp.take_along_axis(leaf, indices, axis=1, mode="promise_in_bounds")
 
     return map_state(select, state, lambda cache: cache.select(parents_BZ))
 
 
-def best_first(hypotheses: Hypotheses, num_best_B: jax.Array | None = None) -> Hypotheses:
+def best_first(hypotheses: Hypotheses, num_best_B: Array | None = None) -> Hypotheses:
     """Each sentence's hypotheses, sorted by falling score, and of these the first `num_best_B`.
 
     The other places are emptied. None: all hypotheses stay.

@@ -36,7 +36,7 @@ from typing import Annotated, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 from annotated_types import Ge
-from jax import lax
+from jax import Array, lax
 from pydantic import PositiveInt
 
 from transformer_jax.decoding.base import (
@@ -60,18 +60,18 @@ from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 class _Finished(NamedTuple):
     """The Z best finished hypotheses of each sentence, best first; all leaves [B, Z]."""
 
-    scores: jax.Array
-    log_probs: jax.Array
-    lengths: jax.Array
-    beams: jax.Array  #: which live hypothesis the EOS was added to
+    scores: Array
+    log_probs: Array
+    lengths: Array
+    beams: Array  #: which live hypothesis the EOS was added to
 
 
 class _Rows(NamedTuple):
-    last_tokens_BZ: jax.Array
-    live_log_probs_BZ: jax.Array  #: falling; -inf where there is no hypothesis
+    last_tokens_BZ: Array
+    live_log_probs_BZ: Array  #: falling; -inf where there is no hypothesis
     finished: _Finished
-    num_ended_B: jax.Array  #: hypotheses that ended so far
-    done_B: jax.Array
+    num_ended_B: Array  #: hypotheses that ended so far
+    done_B: Array
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ class Beam(Method):
         return best_first(found, limits.num_best_B)
 
     def _extend(
-        self, step: Step, search: Search, penalties_N: jax.Array, limits: Limits
-    ) -> tuple[_Rows, tuple[jax.Array, jax.Array], State]:
+        self, step: Step, search: Search, penalties_N: Array, limits: Limits
+    ) -> tuple[_Rows, tuple[Array, Array], State]:
         """One step: every live hypothesis grows by a token or ends."""
         position, (max_lengths_B, asked_B), rows = search.position, search.given, search.rows
         logits_BZV, state = step(rows.last_tokens_BZ, position, search.state)
@@ -177,19 +177,16 @@ class Beam(Method):
 
 
 def _is_done(
-    best_live_B: jax.Array,
-    to_beat_B: jax.Array,
-    next_penalty: jax.Array,
-    longest_penalty_B: jax.Array,
-) -> jax.Array:
+    best_live_B: Array, to_beat_B: Array, next_penalty: Array, longest_penalty_B: Array
+) -> Array:
     """Whether no live hypothesis can still reach a score above `to_beat_B`; see the proof above."""
     bound_B = jnp.maximum(best_live_B / next_penalty, best_live_B / longest_penalty_B)
     return ~(bound_B > to_beat_B)
 
 
 def _candidates(
-    logits_BZV: jax.Array, live_log_probs_BZ: jax.Array, at_limit_B: jax.Array, limits: Limits
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    logits_BZV: Array, live_log_probs_BZ: Array, at_limit_B: Array, limits: Limits
+) -> tuple[Array, Array, Array]:
     """The C = 2Z best extensions: (log-probability, parent, token), each [B, C]."""
     num_beams, vocab_size = logits_BZV.shape[1:]
     ids_V = jnp.arange(vocab_size)
@@ -211,12 +208,10 @@ def _keep_best(finished: _Finished, ended: _Finished) -> _Finished:
     return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, kept_BZ, axis=1), both)
 
 
-def _trace_back(tokens_TBZ: jax.Array, parents_TBZ: jax.Array, finished: _Finished) -> jax.Array:
+def _trace_back(tokens_TBZ: Array, parents_TBZ: Array, finished: _Finished) -> Array:
     """Tokens [B, Z, T] of the finished hypotheses, from their last token back to the first."""
 
-    def back(
-        beams_BZ: jax.Array, at_position: tuple[jax.Array, jax.Array, jax.Array]
-    ) -> tuple[jax.Array, jax.Array]:
+    def back(beams_BZ: Array, at_position: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         position, tokens_BZ, parents_BZ = at_position
         end_BZ = finished.lengths - 1
         before_end_BZ = position < end_BZ

@@ -21,9 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step
 from transformer_jax.decoding.beam import Beam
@@ -35,7 +34,7 @@ from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 #: (prefix [B, Z, T] int32, then PAD; position, int32 scalar) -> bool, of a shape that broadcasts to
 #: [B, Z, V]: the pieces that may stand at the position. It is traced, so it is a pure function.
-Rule = Callable[[jax.Array, jax.Array], Any]
+Rule = Callable[[Array, Array], Any]
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Constrained(Method):
     def search(self, step: Step, state: State, limits: Limits) -> Hypotheses:
         """As the method; see `Method.search`."""
 
-        def ruled(tokens_BZ: jax.Array, position: jax.Array, state: State) -> Any:
+        def ruled(tokens_BZ: Array, position: Array, state: State) -> Any:
             limit, prefix_BZT, inner = state
             logits_BZV, inner = step(tokens_BZ, position, inner)
             before = jnp.maximum(position - 1, 0)

@@ -6,15 +6,15 @@ the pieces after the prefix, given the prefix. Hugging Face forces a first piece
 (`ForcedBOSTokenLogitsProcessor`). The prefix counts in the length of a hypothesis.
 """
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.decoding.base import State, Step
 from transformer_jax.ops.key_value_cache import PerSentence
 from transformer_jax.vocabulary import PAD_ID
 
 
-def force_prefix(step: Step, state: State, prefix_BT: jax.Array) -> tuple[Step, State]:
+def force_prefix(step: Step, state: State, prefix_BT: Array) -> tuple[Step, State]:
     """The step and the first state of a model whose targets begin with `prefix_BT`.
 
     Args:
@@ -24,7 +24,7 @@ def force_prefix(step: Step, state: State, prefix_BT: jax.Array) -> tuple[Step, 
         A sentence's limit on length must leave room for EOS after its prefix.
     """
 
-    def forced(tokens_BZ: jax.Array, position: jax.Array, state: State) -> tuple[jax.Array, State]:
+    def forced(tokens_BZ: Array, position: Array, state: State) -> tuple[Array, State]:
         prefix, inner = state
         logits_BZV, inner = step(tokens_BZ, position, inner)
         next_B11 = prefix.values[:, position][:, None, None]

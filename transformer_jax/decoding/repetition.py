@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from transformer_jax.decoding.base import State, Step
 from transformer_jax.vocabulary import BOS_ID
@@ -46,9 +46,7 @@ def control_repetition(
       shape_BZT: sentences, hypotheses and positions.
     """
 
-    def controlled(
-        tokens_BZ: jax.Array, position: jax.Array, state: State
-    ) -> tuple[jax.Array, State]:
+    def controlled(tokens_BZ: Array, position: Array, state: State) -> tuple[Array, State]:
         inner, history_BZT = state
         logits_BZV, inner = step(tokens_BZ, position, inner)
         history_BZT = lax.dynamic_update_index_in_dim(history_BZT, tokens_BZ, position, axis=2)
@@ -59,9 +57,7 @@ def control_repetition(
     return controlled, (state, jnp.full(shape_BZT, BOS_ID, jnp.int32))
 
 
-def _control(
-    logits_V: jax.Array, history_T: jax.Array, position: jax.Array, repetition: Repetition
-) -> jax.Array:
+def _control(logits_V: Array, history_T: Array, position: Array, repetition: Repetition) -> Array:
     """The logits after `history_T[: position + 1]`."""
     if repetition.penalty != 1.0:
         seen = logits_V[history_T]

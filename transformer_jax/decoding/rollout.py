@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step, best_first
 from transformer_jax.decoding.search_loop import Search, search_loop
@@ -12,13 +12,13 @@ from transformer_jax.ops.sums import logsumexp
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 #: `choose(logits_BZV, position, keys_BZ) -> tokens_BZ`; in the logits `Limits.never` are -inf.
-Choose = Callable[[jax.Array, jax.Array, Any], jax.Array]
+Choose = Callable[[Array, Array, Any], Array]
 
 
 class _Rows(NamedTuple):
-    last_tokens_BZ: jax.Array
-    log_probs_BZ: jax.Array
-    lengths_BZ: jax.Array  #: 0 until the hypothesis ends
+    last_tokens_BZ: Array
+    log_probs_BZ: Array
+    lengths_BZ: Array  #: 0 until the hypothesis ends
 
 
 def rollout(
@@ -27,7 +27,7 @@ def rollout(
     choose: Choose,
     state: State,
     limits: Limits,
-    keys_BZ: jax.Array | None = None,
+    keys_BZ: Array | None = None,
 ) -> Hypotheses:
     """Extends each hypothesis of the method by `choose` until EOS, and returns the best first.
 
@@ -38,11 +38,11 @@ def rollout(
     shape_BZ = (limits.max_lengths_B.shape[0], method.num_hypotheses)
     max_lengths_B1 = jnp.minimum(limits.max_lengths_B, limits.max_length)[:, None]
 
-    def growing(search: Search) -> jax.Array:
+    def growing(search: Search) -> Array:
         max_lengths_B1, _ = search.given
         return (search.rows.lengths_BZ == 0) & (max_lengths_B1 > 0)
 
-    def body(search: Search) -> tuple[_Rows, jax.Array, State]:
+    def body(search: Search) -> tuple[_Rows, Array, State]:
         position, (max_lengths_B1, keys_BZ), rows = search.position, search.given, search.rows
         logits_BZV, state = step(rows.last_tokens_BZ, position, search.state)
         logits_BZV = logits_BZV.astype(jnp.float32)

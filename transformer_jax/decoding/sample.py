@@ -16,6 +16,7 @@ from typing import Annotated, Self
 import jax
 import jax.numpy as jnp
 from annotated_types import Ge, Gt, Le, Lt
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step
@@ -47,7 +48,7 @@ class Sample(Method):
         return replace(self, num_samples=max(n, self.num_samples))
 
     def search(self, step: Step, state: State, limits: Limits) -> Hypotheses:
-        def choose(logits_BZV: jax.Array, position: jax.Array, keys_BZ: jax.Array) -> jax.Array:
+        def choose(logits_BZV: Array, position: Array, keys_BZ: Array) -> Array:
             heated_BZV = logits_BZV / self.temperature
             logits_BZk, tokens_BZk = truncate(heated_BZV, self.top_k, self.top_p, self.epsilon)
             drawn_BZ = draw(keys_BZ, position, logits_BZk)
@@ -59,18 +60,18 @@ class Sample(Method):
         return rollout(self, step, choose, state, limits, keys_BZ)
 
 
-def sample_keys(key: jax.Array, sentence_ids_B: jax.Array, num_samples: int) -> jax.Array:
+def sample_keys(key: Array, sentence_ids_B: Array, num_samples: int) -> Array:
     """Random keys [B, num_samples] that depend on a sentence's number and not on its row."""
     fold_in_all = jax.vmap(jax.random.fold_in, (None, 0))
     keys_B = fold_in_all(key, sentence_ids_B)
     return jax.vmap(fold_in_all, (0, None))(keys_B, jnp.arange(num_samples))
 
 
-def draw(keys_BZ: jax.Array, position: jax.Array, logits_BZV: jax.Array) -> jax.Array:
+def draw(keys_BZ: Array, position: Array, logits_BZV: Array) -> Array:
     """A draw from softmax(logits) for each hypothesis: indices [B, Z], int32."""
     size = logits_BZV.shape[-1]
 
-    def noise(key: jax.Array) -> jax.Array:
+    def noise(key: Array) -> Array:
         return jax.random.gumbel(jax.random.fold_in(key, position), (size,))
 
     # The Gumbel-max trick: the argmax is a draw from softmax(logits).
@@ -78,8 +79,8 @@ def draw(keys_BZ: jax.Array, position: jax.Array, logits_BZV: jax.Array) -> jax.
 
 
 def truncate(
-    logits: jax.Array, top_k: int | None = None, top_p: float = 1.0, epsilon: float = 0.0
-) -> tuple[jax.Array, jax.Array | None]:
+    logits: Array, top_k: int | None = None, top_p: float = 1.0, epsilon: float = 0.0
+) -> tuple[Array, Array | None]:
     """What top-k, top-p and epsilon leave of `logits` [..., V].
 
     Returns:

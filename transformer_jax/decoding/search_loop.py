@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from transformer_jax.decoding.base import State
 from transformer_jax.ops.key_value_cache import map_state
@@ -24,7 +24,7 @@ _LEAST, _PART = 16, 4
 class Search(NamedTuple):
     """What a search holds between two steps, for B sentences with Z hypotheses each."""
 
-    position: jax.Array  #: scalar, the next one to be filled
+    position: Array  #: scalar, the next one to be filled
     given: Any  #: leaves [B, ...] that no step changes
     rows: Any  #: leaves [B, ...]
     history: Any  #: leaves [T, B, Z], of which a step fills one position
@@ -33,7 +33,7 @@ class Search(NamedTuple):
 
 def search_loop(
     body: Callable[[Search], tuple[Any, Any, State]],
-    unfinished: Callable[[Search], jax.Array],
+    unfinished: Callable[[Search], Array],
     start: Search,
 ) -> Search:
     """Takes steps until every sentence is finished, or the history is full.
@@ -49,7 +49,7 @@ def search_loop(
     """
     max_length, batch, num_hypotheses = jax.tree.leaves(start.history)[0].shape
 
-    def more_than(few: int) -> Callable[[Search], jax.Array]:
+    def more_than(few: int) -> Callable[[Search], Array]:
         return lambda search: (search.position < max_length) & (unfinished(search).sum() > few)
 
     def one_step(search: Search) -> Search:
@@ -77,13 +77,13 @@ def search_loop(
     )
 
 
-def _take(search: Search, places: jax.Array, num_hypotheses: int) -> Search:
+def _take(search: Search, places: Array, num_hypotheses: int) -> Search:
     """The sentences at these places."""
 
-    def rows(leaf: jax.Array) -> jax.Array:
+    def rows(leaf: Array) -> Array:
         return leaf[places]
 
-    def columns(leaf: jax.Array) -> jax.Array:
+    def columns(leaf: Array) -> Array:
         return leaf[:, places]
 
     return Search(

@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import jax
 import jax.numpy as jnp
 from annotated_types import Ge, MultipleOf
 from flax import linen as nn
+from jax import Array
 from pydantic import NonNegativeInt, PositiveFloat
 
 from transformer_jax.errors import UserError
@@ -99,10 +99,10 @@ class DiagonalSystems(Layer):
         parts = (self.log_dt, self.log_decay, self.frequency, self.output_map[direction])
         return discretize(*(x.astype(jnp.float32) for x in parts))
 
-    def kernels(self, length: int) -> list[jax.Array]:
+    def kernels(self, length: int) -> list[Array]:
         """One filter [L, channels] for each direction."""
         return [ssm_kernel(self.system(d), length) for d in range(self.directions)]
 
-    def step(self, u: jax.Array, state: ComplexState) -> tuple[jax.Array, ComplexState]:
+    def step(self, u: Array, state: ComplexState) -> tuple[Array, ComplexState]:
         """One step of the systems that look at the past; see `ssm_step`."""
         return ssm_step(self.system(), u, state)

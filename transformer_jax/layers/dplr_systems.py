@@ -1,9 +1,9 @@
 """The parameters of diagonal plus low rank state space models, for S4."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.diagonal_systems import DiagonalSystems
 from transformer_jax.layers.initializers import hippo_legs
@@ -31,8 +31,8 @@ class DPLRSystems(DiagonalSystems):
         maps = (self.low_rank, self.input_map, self.output_map)
         return scaled_system(*(x.astype(jnp.float32) for x in parts + maps))
 
-    def kernels(self, length: int) -> list[jax.Array]:
+    def kernels(self, length: int) -> list[Array]:
         return dplr_kernels(self.scaled(), length, direct_length=self.options.direct_length)
 
-    def step(self, u: jax.Array, state: ComplexState) -> tuple[jax.Array, ComplexState]:
+    def step(self, u: Array, state: ComplexState) -> tuple[Array, ComplexState]:
         return dplr_step(self.scaled(), u, state)

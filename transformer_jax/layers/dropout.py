@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-import jax
 from annotated_types import Ge, Lt
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.ops.dropout import dropout
 
@@ -17,10 +17,10 @@ class Dropout(nn.Module):
 
     rate: float
 
-    def key(self) -> jax.Array | None:
+    def key(self) -> Array | None:
         """The key of this call, or None if nothing is dropped."""
         return self.make_rng("dropout") if self.rate and self.has_rng("dropout") else None
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         """Any shape; the same shape."""
         return dropout(x, self.rate, self.key())

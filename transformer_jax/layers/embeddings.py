@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.parameters import Layer, TableBox
 from transformer_jax.ops.matrices import rows
@@ -32,7 +32,7 @@ class Embedding(Layer):
         axes = ("vocab", "embed")
         self.table = self.weight("table", init, shape, axes, TableBox, projects=self.projects)
 
-    def __call__(self, ids: jax.Array) -> jax.Array:
+    def __call__(self, ids: Array) -> Array:
         """[...] int32 -> [..., D]."""
         scale = jnp.asarray(self.scale or self.features**0.5, self.dtype)
         return product(rows(self.table, ids).astype(self.dtype), scale)

@@ -15,13 +15,14 @@ from typing import ClassVar, Literal
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.layers.projections import Dense
 
 
 @jax.custom_jvp
-def relu(x: jax.Array) -> jax.Array:
+def relu(x: Array) -> Array:
     """max(x, 0). Its derivative needs only the result, so that no one has to keep x."""
     return jnp.maximum(x, 0)
 
@@ -31,7 +32,7 @@ relu.defjvps(lambda dx, y, x: jax.lax.select(y != 0, dx, jnp.zeros_like(dx)))
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "sigmoid"]
 
-ACTIVATIONS: dict[Activation, Callable[[jax.Array], jax.Array]] = {
+ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
     "relu": relu,
     "gelu": partial(jax.nn.gelu, approximate=False),  # x Phi(x), by the error function
     "gelu_tanh": partial(jax.nn.gelu, approximate=True),  # its approximation by tanh
@@ -56,7 +57,7 @@ class FeedForward(nn.Module):
         self.down = Dense(self.d_ff, self.d_model, ("mlp", "embed"), **options)
         self.dropout = Dropout(self.config.dropout_rate)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         """[..., D] -> [..., D]."""
         activate = ACTIVATIONS[self.config.activation]
         h = activate(self.gate(x)) * self.up(x) if self.config.gated else activate(self.up(x))

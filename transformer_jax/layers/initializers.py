@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax import Array
 
-Initializer = Callable[..., jax.Array]
+Initializer = Callable[..., Array]
 
 #: Uniform within 1 / sqrt(inputs) of zero: what layers of PyTorch draw.
 torch_uniform: Initializer = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
@@ -18,7 +19,7 @@ torch_uniform: Initializer = nn.initializers.variance_scaling(1 / 3, "fan_in", "
 def log_uniform(low: float, high: float) -> Initializer:
     """Logarithms of values between `low` and `high`, uniform in the logarithm."""
 
-    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+    def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
         low_log, high_log = jnp.log(jnp.float32(low)), jnp.log(jnp.float32(high))
         return jax.random.uniform(key, shape, jnp.float32, low_log, high_log).astype(dtype)
 
@@ -28,7 +29,7 @@ def log_uniform(low: float, high: float) -> Initializer:
 def softplus_inverse_of_log_uniform(low: float, high: float) -> Initializer:
     """Values with a softplus between `low` and `high`, uniform in the logarithm."""
 
-    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+    def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
         wanted = jnp.exp(log_uniform(low, high)(key, shape))
         # x + log(1 - exp(-x)) is the inverse, written so that it is precise for small x.
         return (wanted + jnp.log(-jnp.expm1(-wanted))).astype(dtype)
@@ -39,16 +40,16 @@ def softplus_inverse_of_log_uniform(low: float, high: float) -> Initializer:
 def log_uniform_of(low: float, high: float) -> Initializer:
     """Logarithms of values drawn uniformly between `low` and `high`."""
 
-    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+    def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
         return jnp.log(jax.random.uniform(key, shape, jnp.float32, low, high)).astype(dtype)
 
     return init
 
 
-def along_last_axis(values: Callable[[jax.Array], jax.Array]) -> Initializer:
+def along_last_axis(values: Callable[[Array], Array]) -> Initializer:
     """`values(i)` at index i of the last axis, the same at every other index."""
 
-    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+    def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
         row = values(jnp.arange(shape[-1], dtype=jnp.float32))
         return jnp.broadcast_to(row, shape).astype(dtype)
 

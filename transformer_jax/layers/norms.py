@@ -17,12 +17,13 @@ import jax
 import jax.numpy as jnp
 from annotated_types import Gt
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.parameters import Layer
 from transformer_jax.ops.sums import mean, product
 
 
-def normalize(x: jax.Array, *, epsilon: float, center: bool = True, groups: int = 1) -> jax.Array:
+def normalize(x: Array, *, epsilon: float, center: bool = True, groups: int = 1) -> Array:
     """Scales x [..., D] to mean square 1, after subtracting the mean if `center`; float32.
 
     Args:
@@ -63,7 +64,7 @@ class Norm(Layer):
         if self.use_bias:
             self.bias = self.weight("bias", nn.initializers.zeros_init(), shape, axes)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         """[..., features] -> [..., features]."""
         y = normalize(x, epsilon=self.epsilon, center=self.center, groups=self.groups)
         y = product(y, jax.lax.broadcast_to_rank(self.scale, y.ndim))

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 from flax import linen as nn, struct
+from jax import Array
 
 from transformer_jax.ops.matrices import Int8Matrix
 
@@ -31,7 +31,7 @@ class Layer(nn.Module):
     def weight(
         self,
         name: str,
-        init: Callable[..., jax.Array],
+        init: Callable[..., Array],
         shape: tuple[int, ...],
         axes: tuple[str | None, ...],
         box: type[nn.LogicallyPartitioned] = nn.LogicallyPartitioned,

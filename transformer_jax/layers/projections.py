@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.parameters import Layer, MatrixBox
 from transformer_jax.ops.matmul import matmul
@@ -42,19 +42,19 @@ class Dense(Layer):
             zeros = nn.initializers.zeros_init()
             self.bias = self.weight("bias", zeros, shape[1:], self.axes[1:])
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         """[..., in_features] -> [..., features]."""
         return self._apply(x, (self.in_features,), (self.features,))
 
-    def split(self, x: jax.Array, heads: int) -> jax.Array:
+    def split(self, x: Array, heads: int) -> Array:
         """[..., in_features] -> [..., heads, features / heads], without a reshape (`matmul`)."""
         return self._apply(x, (self.in_features,), (heads, self.features // heads))
 
-    def join(self, x: jax.Array) -> jax.Array:
+    def join(self, x: Array) -> Array:
         """[..., H, K] with H K = in_features -> [..., features], without a reshape."""
         return self._apply(x, x.shape[-2:], (self.features,))
 
-    def _apply(self, x: jax.Array, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> jax.Array:
+    def _apply(self, x: Array, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Array:
         kernel = reshaped(self.kernel, inputs, outputs)
         bias = self.bias.astype(jnp.float32).reshape(outputs) if self.use_bias else None
         return matmul(x, kernel, self.matmul_dtype, len(inputs), bias=bias, result=self.dtype)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.initializers import torch_uniform
 from transformer_jax.layers.parameters import Layer
@@ -29,23 +29,23 @@ class ShortConvolution(Layer):
         self.kernel = self.weight("kernel", torch_uniform, shape, (None, "mlp"))
         self.bias = self.weight("bias", zeros, shape[1:], ("mlp",))
 
-    def __call__(self, x_BLE: jax.Array) -> jax.Array:
+    def __call__(self, x_BLE: Array) -> Array:
         """[B, L, E] -> [B, L, E]."""
         if not self.width:
             return x_BLE
         return (short_convolution(x_BLE, self.kernel) + self.bias[None, None]).astype(self.dtype)
 
-    def centered(self, x_BLE: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def centered(self, x_BLE: Array, mask_BL: Array) -> Array:
         """As `__call__`, with half of the taps on what follows; padding counts as zeros."""
         ahead = self.width // 2
         x_BLE = jnp.where(mask_BL[..., None], x_BLE, 0)
         return self(jnp.pad(x_BLE, ((0, 0), (0, ahead), (0, 0))))[:, ahead:]
 
-    def init_window(self, batch: int) -> jax.Array:
+    def init_window(self, batch: int) -> Array:
         """The inputs before the first: [B, width - 1, E] zeros."""
         return jnp.zeros((batch, max(self.width - 1, 0), self.features), self.dtype)
 
-    def step(self, x_BE: jax.Array, window_BWE: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def step(self, x_BE: Array, window_BWE: Array) -> tuple[Array, Array]:
         """One position: ([B, E], the next window)."""
         if not self.width:
             return x_BE, window_BWE

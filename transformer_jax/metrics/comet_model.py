@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax import Array
 from scipy.special import softmax
 
 from transformer_jax.errors import UserError
@@ -108,8 +109,8 @@ class CometModel:
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def _embed(
-    stack: Stack, encoder: Tensors, mix_L: jax.Array, at_first: bool, ids_BS: Any, mask_BS: Any
-) -> jax.Array:
+    stack: Stack, encoder: Tensors, mix_L: Array, at_first: bool, ids_BS: Any, mask_BS: Any
+) -> Array:
     words_BSD = encoder["words"][ids_BS] + encoder["positions"][: ids_BS.shape[1]]
     options: Any = {"mutable": ["intermediates"], "capture_intermediates": _is_layer}
     _, sown = stack.apply({"params": encoder["stack"]}, words_BSD, mask_BS, **options)

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.batches import LENGTHS, in_batches
@@ -44,7 +45,7 @@ class MetricXModel:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _scores(config: ModelConfig, params: Params, ids_BS: Any, mask_BS: Any) -> jax.Array:
+def _scores(config: ModelConfig, params: Params, ids_BS: Any, mask_BS: Any) -> Array:
     """The logit of `SCORE_ID` after one decoder step, float32 [B]."""
     start_B1 = jnp.full((ids_BS.shape[0], 1), BOS_ID)  # stands for the config's `start_id`
     logits_B1V = apply(config, params, ids_BS, mask_BS, start_B1, jnp.ones_like(start_B1, bool))

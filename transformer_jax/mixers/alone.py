@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.errors import ScopeParamShapeError
+from jax import Array
 
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.mixers.base import (
@@ -100,9 +101,9 @@ class MixerLayer:
         own = {name: getattr(built, name) for name in fields if name not in ("name", "parent")}
         return plain(**own)
 
-    def init(self, key: jax.Array) -> Params:
+    def init(self, key: Array) -> Params:
         """Fresh parameters, nested dicts of arrays."""
-        if not isinstance(key, jax.Array):
+        if not isinstance(key, Array):
             raise UserError(f"key is {key!r}: give jax.random.key({key!r})")
         return nn.unbox(self._boxes_of(key))
 
@@ -113,11 +114,11 @@ class MixerLayer:
     def apply(
         self,
         params: Params,
-        x_BLD: jax.Array,
-        mask_BL: jax.Array | None = None,
+        x_BLD: Array,
+        mask_BL: Array | None = None,
         *,
-        rng: jax.Array | None = None,
-    ) -> jax.Array:
+        rng: Array | None = None,
+    ) -> Array:
         """The whole sequence at once, [B, L, D].
 
         Args:
@@ -137,24 +138,24 @@ class MixerLayer:
         return self._call("init_state", params, batch, max_length)
 
     def step(
-        self, params: Params, x_BD: jax.Array, state: State, position: jax.Array | int
-    ) -> tuple[jax.Array, State]:
+        self, params: Params, x_BD: Array, state: State, position: Array | int
+    ) -> tuple[Array, State]:
         """One token, at the same position in all rows: ([B, D], the next state)."""
         self._check("x", x_BD, 2)
         return self._call("step", params, x_BD, state, jnp.asarray(position, jnp.int32))
 
-    def project(self, params: Params, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
+    def project(self, params: Params, memory_BMD: Array, mask_BM: Array) -> State:
         """What `read` needs of a memory; see `CrossMixer`."""
         self._check("memory", memory_BMD, 3)
         check_mask("mask", mask_BM, "memory", memory_BMD)
         return self._call("project", params, memory_BMD, mask_BM)
 
-    def read(self, params: Params, x_BTD: jax.Array, projected: State) -> jax.Array:
+    def read(self, params: Params, x_BTD: Array, projected: State) -> Array:
         """T queries that read the memory, each on its own, [B, T, D]."""
         self._check("x", x_BTD, 3)
         return self._call("read", params, x_BTD, projected)
 
-    def _check(self, name: str, x: jax.Array, rank: int) -> None:
+    def _check(self, name: str, x: Array, rank: int) -> None:
         if x.ndim != rank or x.shape[-1] != self.d_model:
             wanted = ", ".join(("rows", "length")[: rank - 1])
             raise UserError(f"{name} has the shape {x.shape}: expected [{wanted}, {self.d_model}]")
@@ -178,7 +179,7 @@ class MixerLayer:
             return self.mixer.build(self.context)
         return self.mixer.build(self.context, self.position.build(self.context))
 
-    def _boxes_of(self, key: jax.Array) -> Any:
+    def _boxes_of(self, key: Array) -> Any:
         x_BLD, mask_BL = jnp.zeros((1, 2, self.d_model), self.dtype), jnp.ones((1, 2), bool)
         built = self._built()
         memory = (x_BLD,) if isinstance(built, CrossMixer) else ()

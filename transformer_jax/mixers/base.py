@@ -11,7 +11,7 @@ be used, and builds the Flax module.
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import jax
+from jax import Array
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.parameters import Layer
@@ -118,7 +118,7 @@ class Mixer(MixerModule):
 
     position: Position
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         """Mixes [B, L, D] along L; padding (mask False) changes nothing at real tokens."""
         raise NotImplementedError
 
@@ -130,7 +130,7 @@ class Mixer(MixerModule):
         """
         raise NotImplementedError
 
-    def step(self, x_BD: jax.Array, state: State, position: jax.Array) -> tuple[jax.Array, State]:
+    def step(self, x_BD: Array, state: State, position: Array) -> tuple[Array, State]:
         """One token: x [B, D] at scalar `position` -> ([B, D], the next state)."""
         raise NotImplementedError
 
@@ -157,14 +157,14 @@ class CrossMixer(MixerModule):
     are on the length axis of `read`, so the memory is never copied for a beam.
     """
 
-    def __call__(self, x_BTD: jax.Array, memory_BMD: jax.Array, mask_BM: jax.Array) -> jax.Array:
+    def __call__(self, x_BTD: Array, memory_BMD: Array, mask_BM: Array) -> Array:
         """Both in one call, as a model's layer makes them."""
         return self.read(x_BTD, self.project(memory_BMD, mask_BM))
 
-    def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
+    def project(self, memory_BMD: Array, mask_BM: Array) -> State:
         """What `read` needs of the memory; every leaf leads with B."""
         raise NotImplementedError
 
-    def read(self, x_BTD: jax.Array, projected: State) -> jax.Array:
+    def read(self, x_BTD: Array, projected: State) -> Array:
         """Each of the T queries reads the memory on its own: [B, T, D] -> [B, T, D]."""
         raise NotImplementedError

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.mixers.base import Mixer, MixerContext
@@ -75,7 +75,7 @@ class BigBirdAttention(CachedSparseAttention):
             seed=(o.seed, self.context.layer),
         )
 
-    def attend(self, qkv: QKV, mask_BL: jax.Array, hooks: Hooks) -> jax.Array:
+    def attend(self, qkv: QKV, mask_BL: Array, hooks: Hooks) -> Array:
         return bigbird_attention(
             qkv,
             mask_BL,
@@ -86,7 +86,7 @@ class BigBirdAttention(CachedSparseAttention):
             causal=self.context.causal,
         )
 
-    def reads(self, position: jax.Array, room: int) -> tuple[jax.Array, jax.Array]:
+    def reads(self, position: Array, room: int) -> tuple[Array, Array]:
         # The room is rounded up, and the draw must be that of the parallel form.
         reads_G = jnp.asarray(self.plan(min(room, self.context.max_length)))[position // self.block]
         at_M = (reads_G[:, None] * self.block + jnp.arange(self.block)[None]).reshape(-1)

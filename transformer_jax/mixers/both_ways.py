@@ -15,8 +15,8 @@ mixer itself, in the encoder this wrapper around two of them.
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext
@@ -32,7 +32,7 @@ class RecurrentState(NamedTuple):
         hidden: the recurrence's state, arrays that lead with B.
     """
 
-    recent: jax.Array
+    recent: Array
     hidden: Any
 
 
@@ -73,7 +73,7 @@ class BothWays(Mixer):
             d_model = self.context.d_model
             self.join = Dense(2 * d_model, d_model, ("mlp", "embed"), **self.context.dtypes)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         ahead_BLD = self.forwards(x_BLD, mask_BL)
         backwards = self.forwards if self.config.share_weights else self.backwards
         back_BLD = backwards(reverse_prefix(x_BLD, mask_BL), mask_BL)

@@ -21,6 +21,7 @@ from typing import ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.errors import UserError
@@ -123,16 +124,16 @@ class Memory(NamedTuple):
     These are the operands of a step's products, so that a step does not move them.
     """
 
-    key: jax.Array
-    value: jax.Array
-    mask: jax.Array
+    key: Array
+    value: Array
+    mask: Array
 
 
 class ConvolvedCache(NamedTuple):
     """The state of attention with a convolution: its last inputs [B, taps - 1, channels]."""
 
     cache: KeyValueCache
-    recent: jax.Array
+    recent: Array
 
 
 class DotProductAttention(MixerModule):
@@ -155,11 +156,11 @@ class DotProductAttention(MixerModule):
         zeros = nn.initializers.zeros_init()
         self.sink = self.weight("sink", zeros, (c.num_heads,), ("heads",)) if o.sinks else None
 
-    def normalised(self, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def normalised(self, q: Array, k: Array) -> tuple[Array, Array]:
         """Queries and keys, which `qk_norm` changes."""
         return (self.query_norm(q), self.key_norm(k)) if self.config.qk_norm else (q, k)
 
-    def join(self, heads: jax.Array, x: jax.Array) -> jax.Array:
+    def join(self, heads: Array, x: Array) -> Array:
         """The heads' outputs for tokens x, gated and joined."""
         if self.config.output_gate:
             gate = nn.sigmoid(self.gate.split(x, self.context.num_heads).astype(jnp.float32))
@@ -168,14 +169,14 @@ class DotProductAttention(MixerModule):
 
     def attend(
         self,
-        q_BTHK: jax.Array,
-        k_BMGK: jax.Array,
-        v_BMGK: jax.Array,
-        key_mask_BM: jax.Array,
+        q_BTHK: Array,
+        k_BMGK: Array,
+        v_BMGK: Array,
+        key_mask_BM: Array,
         *,
         causal: bool = False,
         bias: Bias | None = None,
-    ) -> jax.Array:
+    ) -> Array:
         """[B, T, H, K] by the chosen implementation; sows the weights if they are asked for."""
         o, key = self.config, self.weight_dropout.key()
         hooks = Hooks(bias, o.dropout_rate, key)
@@ -208,7 +209,7 @@ class FullAttention(DotProductAttention, Mixer):
         channels = (c.num_heads + 2 * (o.num_kv_heads or c.num_heads)) * c.head_dim
         self.conv = ShortConvolution(channels, o.conv_width, c.dtype, c.param_dtype)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         at_L, bias = jnp.arange(x_BLD.shape[1]), bias_of(self.position)
         qkv, causal = self._projected(x_BLD), self.context.causal
         if self.config.conv_width:
@@ -219,10 +220,10 @@ class FullAttention(DotProductAttention, Mixer):
         y_BLHK = self.attend(q_BLHK, k_BLGK, v_BLGK, mask_BL, causal=causal, bias=bias)
         return self.join(y_BLHK, x_BLD)
 
-    def _projected(self, x: jax.Array) -> QKV:
+    def _projected(self, x: Array) -> QKV:
         return (self.heads.queries(x), *self.heads.keys_values(x))
 
-    def _placed(self, qkv: QKV, at_L: jax.Array) -> QKV:
+    def _placed(self, qkv: QKV, at_L: Array) -> QKV:
         q_BLHK, k_BLGK, v_BLGK = qkv
         return (*self.position.rotate(*self.normalised(q_BLHK, k_BLGK), at_L, at_L), v_BLGK)
 
@@ -233,8 +234,8 @@ class FullAttention(DotProductAttention, Mixer):
         return ConvolvedCache(cache, self.conv.init_window(batch)) if has_conv else cache
 
     def step(
-        self, x_BD: jax.Array, state: KeyValueCache | ConvolvedCache, position: jax.Array
-    ) -> tuple[jax.Array, KeyValueCache | ConvolvedCache]:
+        self, x_BD: Array, state: KeyValueCache | ConvolvedCache, position: Array
+    ) -> tuple[Array, KeyValueCache | ConvolvedCache]:
         """Writes this token's key and value at `position` and attends to those so far."""
         qkv, window = self._projected(x_BD), None
         if isinstance(state, ConvolvedCache):
@@ -257,12 +258,12 @@ class FullAttention(DotProductAttention, Mixer):
         return self.join(y_BHK, x_BD), cache if window is None else ConvolvedCache(cache, window)
 
 
-def _side_by_side(qkv: QKV) -> jax.Array:
+def _side_by_side(qkv: QKV) -> Array:
     """[..., H or G, K] -> [..., channels]."""
     return jnp.concatenate([x.reshape(*x.shape[:-2], -1) for x in qkv], axis=-1)
 
 
-def _apart(mixed: jax.Array, qkv: QKV) -> QKV:
+def _apart(mixed: Array, qkv: QKV) -> QKV:
     """The inverse of `_side_by_side`, for arrays of the shapes of `qkv`."""
     q, k, _ = qkv
     first, second = q.shape[-2] * q.shape[-1], k.shape[-2] * k.shape[-1]
@@ -276,13 +277,13 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
 
     config: FullCross
 
-    def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> Memory:
+    def project(self, memory_BMD: Array, mask_BM: Array) -> Memory:
         """Keys and values of the memory, once a sentence."""
         k_BMGK, v_BMGK = self.heads.keys_values(memory_BMD)
         k_BMGK = self.normalised(k_BMGK, k_BMGK)[1]
         return Memory(jnp.moveaxis(k_BMGK, 1, 3), v_BMGK.swapaxes(1, 2), mask_BM)
 
-    def read(self, x_BTD: jax.Array, projected: Memory) -> jax.Array:
+    def read(self, x_BTD: Array, projected: Memory) -> Array:
         k_BMGK, v_BMGK = jnp.moveaxis(projected.key, 3, 1), projected.value.swapaxes(1, 2)
         q_BTHK = self.heads.queries(x_BTD)
         q_BTHK = self.normalised(q_BTHK, q_BTHK)[0]
@@ -291,7 +292,7 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
             self.sow("alignment", "log_weights", log_BTM)
         return self.join(self.attend(q_BTHK, k_BMGK, v_BMGK, projected.mask), x_BTD)
 
-    def _log_alignment(self, q_BTHK: jax.Array, k_BMGK: jax.Array, mask_BM: jax.Array) -> jax.Array:
+    def _log_alignment(self, q_BTHK: Array, k_BMGK: Array, mask_BM: Array) -> Array:
         """Logarithms of the weights of `alignment_head`, float32 [B, T, M]."""
         head, heads, groups = self.config.alignment_head, q_BTHK.shape[2], k_BMGK.shape[2]
         assert head is not None

@@ -19,9 +19,9 @@ most head_dim associations.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 from pydantic import NonNegativeInt
 
 from transformer_jax.layers.initializers import (
@@ -69,16 +69,14 @@ class GatedDeltaNetMixer(GLAMixer):
     def _initial_decays(self) -> tuple[Initializer, Initializer]:
         return softplus_inverse_of_log_uniform(1e-3, 1e-1), log_uniform_of(1.0, 16.0)
 
-    def _scan(self, *parts: jax.Array) -> jax.Array:
+    def _scan(self, *parts: Array) -> Array:
         q, k, v, e, log_decay = parts
         return delta_rule_scan(q, k, v, e, log_decay, self.config.chunk)[0]
 
-    def _step(self, *parts: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _step(self, *parts: Array) -> tuple[Array, Array]:
         return delta_rule_step(*parts)
 
-    def _parts(
-        self, x_BLD: jax.Array, mixed_BLE: jax.Array, at_L: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def _parts(self, x_BLD: Array, mixed_BLE: Array, at_L: Array) -> tuple[Array, ...]:
         """q, k, v, e and log w of `ops.delta_rule`."""
         q, k, v = self._split(nn.silu(mixed_BLE.astype(jnp.float32)))
         width = self.context.head_dim

@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.layers.initializers import Initializer
@@ -93,7 +94,7 @@ class GLAMixer(Mixer):
         c = self.context
         return Dense(c.d_model, features, ("embed", "heads"), use_bias=False, **c.dtypes)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         mixed_BLE = self.conv(self.into(x_BLD))
         q, k, *written = self._parts(x_BLD, mixed_BLE, jnp.arange(x_BLD.shape[1]))
         # Padding writes nothing, and nothing decays there.
@@ -108,38 +109,36 @@ class GLAMixer(Mixer):
         return RecurrentState(self.conv.init_window(batch), jnp.zeros(shape, jnp.float32))
 
     def step(
-        self, x_BD: jax.Array, state: RecurrentState, position: jax.Array
-    ) -> tuple[jax.Array, RecurrentState]:
+        self, x_BD: Array, state: RecurrentState, position: Array
+    ) -> tuple[Array, RecurrentState]:
         """One step of the recurrence."""
         mixed_BE, window = self.conv.step(self.into(x_BD), state.recent)
         parts = self._parts(x_BD[:, None], mixed_BE[:, None], position[None])
         y_BHV, matrix = self._step(*(part[:, 0] for part in parts), state.hidden)
         return self._gated(y_BHV, x_BD), RecurrentState(window, matrix)
 
-    def _scan(self, *parts: jax.Array) -> jax.Array:
+    def _scan(self, *parts: Array) -> Array:
         q, k, v, log_decay = parts
         return decayed_scan(q, k, v, log_decay, self.config.chunk)
 
-    def _step(self, *parts: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _step(self, *parts: Array) -> tuple[Array, Array]:
         return decayed_step(*parts)
 
-    def _parts(
-        self, x_BLD: jax.Array, mixed_BLE: jax.Array, at_L: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def _parts(self, x_BLD: Array, mixed_BLE: Array, at_L: Array) -> tuple[Array, ...]:
         """q, k, v and log w: [B, L, H, K or V], log w perhaps [B, L, H]; float32."""
         mixed_BLE = mixed_BLE.astype(jnp.float32)
         q, k, v = self._split(nn.silu(mixed_BLE) if self.config.conv_width else mixed_BLE)
         q, k = self.position.rotate(q, k, at_L, at_L)
         return q * self.context.head_dim**-0.5, k, v, self._log_decay(x_BLD)
 
-    def _heads(self, x: jax.Array) -> jax.Array:
+    def _heads(self, x: Array) -> Array:
         return x.astype(jnp.float32).reshape(*x.shape[:-1], self.context.num_heads, -1)
 
-    def _split(self, mixed: jax.Array) -> tuple[jax.Array, ...]:
+    def _split(self, mixed: Array) -> tuple[Array, ...]:
         width = self.context.num_heads * self.context.head_dim
         return tuple(map(self._heads, jnp.split(mixed, [width, 2 * width], axis=-1)))
 
-    def _log_decay(self, x_BLD: jax.Array) -> jax.Array:
+    def _log_decay(self, x_BLD: Array) -> Array:
         """[B, L, H], or [B, L, H, K] where every channel has its own."""
         heads = (*x_BLD.shape[:-1], self.context.num_heads)
         if self.config.decay == "none":
@@ -155,7 +154,7 @@ class GLAMixer(Mixer):
         log_decay = rates_H1[None, None] * steps
         return log_decay if is_channel else log_decay[..., 0]
 
-    def _gated(self, y: jax.Array, x: jax.Array) -> jax.Array:
+    def _gated(self, y: Array, x: Array) -> Array:
         gate = getattr(nn, self.config.gate)(self.gate(x).astype(jnp.float32))
         y = self.norm(y.reshape(*y.shape[:-2], -1))
         return self.out((y * gate).astype(x.dtype))

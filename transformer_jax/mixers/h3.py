@@ -23,6 +23,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
@@ -80,7 +81,7 @@ class H3Mixer(Mixer):
         self.skip = self.weight("skip", ones, (self.num_heads,), ("heads",))
         self.out = Dense(c.d_model, c.d_model, ("heads", "embed"), **c.dtypes)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         real_BL1 = mask_BL[..., None]
         direct = self.config.direct_length
         k_BLD = jnp.where(real_BL1, self.key(x_BLD), 0)
@@ -102,8 +103,8 @@ class H3Mixer(Mixer):
         return RecurrentState(window, empty_state(shape))
 
     def step(
-        self, x_BD: jax.Array, state: RecurrentState, position: jax.Array
-    ) -> tuple[jax.Array, RecurrentState]:
+        self, x_BD: Array, state: RecurrentState, position: Array
+    ) -> tuple[Array, RecurrentState]:
         """One step of both recurrences."""
         k_BD = self.key(x_BD)
         # The filter's taps run back in time, a window forwards.
@@ -113,17 +114,17 @@ class H3Mixer(Mixer):
         y_BD = self._read(remembered, pairs, self.query(x_BD))
         return y_BD, RecurrentState(window, hidden)
 
-    def _heads(self, x: jax.Array) -> jax.Array:
+    def _heads(self, x: Array) -> Array:
         """[..., D] -> [..., P, H] in float32."""
         x = x.astype(jnp.float32).reshape(*x.shape[:-1], self.num_heads, self.config.head_dim)
         return jnp.swapaxes(x, -1, -2)
 
-    def _pairs(self, k: jax.Array, shifted: jax.Array, v: jax.Array) -> jax.Array:
+    def _pairs(self, k: Array, shifted: Array, v: Array) -> Array:
         """k' v^T in each head: [..., P, P, H]."""
         k = shifted + jax.lax.broadcast_to_rank(self.shift_skip, k.ndim) * k
         return self._heads(k)[..., :, None, :] * self._heads(v)[..., None, :, :]
 
-    def _read(self, remembered: jax.Array, pairs: jax.Array, q: jax.Array) -> jax.Array:
+    def _read(self, remembered: Array, pairs: Array, q: Array) -> Array:
         pairs = remembered + jax.lax.broadcast_to_rank(self.skip, pairs.ndim) * pairs
         y = (self._heads(q)[..., :, None, :] * pairs).sum(axis=-3)  # [..., P, H]
         y = jnp.swapaxes(y, -1, -2).reshape(q.shape)

@@ -2,9 +2,9 @@
 
 from typing import cast
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import MixerContext
@@ -45,29 +45,27 @@ class HeadProjections(nn.Module):
         heads = self.num_kv_heads or c.num_heads
         return KeyValueCache.empty(batch, room, heads, c.head_dim, c.dtype)
 
-    def queries(self, x: jax.Array) -> jax.Array:
+    def queries(self, x: Array) -> Array:
         """[..., D] -> [..., H, K]."""
         return self.query.split(x, self.context.num_heads)
 
-    def keys_values(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def keys_values(self, x: Array) -> tuple[Array, Array]:
         """[..., D] -> keys and values [..., G, K]."""
         groups = self.num_kv_heads or self.context.num_heads
         return self.key.split(x, groups), self.value.split(x, groups)
 
-    def rotated(self, x_BLD: jax.Array, position: Position, at_L: jax.Array) -> QKV:
+    def rotated(self, x_BLD: Array, position: Position, at_L: Array) -> QKV:
         """Queries and keys of tokens at positions `at_L`, turned by the scheme, and values."""
         keys, values = self.keys_values(x_BLD)
         queries, keys = position.rotate(self.queries(x_BLD), keys, at_L, at_L)
         return queries, keys, values
 
-    def of_token(
-        self, x_BD: jax.Array, position: Position, at: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def of_token(self, x_BD: Array, position: Position, at: Array) -> tuple[Array, Array, Array]:
         """As `rotated`, for one token of each row, at the scalar position `at`: [B, heads, K]."""
         queries, keys, values = self.rotated(x_BD[:, None], position, at[None])
         return queries[:, 0], keys[:, 0], values[:, 0]
 
-    def join(self, heads: jax.Array) -> jax.Array:
+    def join(self, heads: Array) -> Array:
         """[..., H, K] -> [..., D]."""
         return self.out.join(heads)
 
@@ -82,7 +80,7 @@ def bias_of(position: Position) -> Bias | None:
     return cast(Bias, position.bias) if position.bias(first_1, first_1) is not None else None
 
 
-def token_bias(position: Position, at: jax.Array, key_positions: jax.Array) -> jax.Array | None:
+def token_bias(position: Position, at: Array, key_positions: Array) -> Array | None:
     """The scheme's bias [H, M] for a query at the scalar position `at`, or None."""
     bias_H1M = position.bias(at[None], key_positions)
     return None if bias_H1M is None else bias_H1M[:, 0]

@@ -12,8 +12,8 @@ normaliser stays positive (Su et al. 2021, arXiv:2104.09864, section 3.3).
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.mixers.base import (
@@ -44,11 +44,11 @@ class FeatureOptions:
         """R, for heads of width `head_dim`."""
         raise NotImplementedError
 
-    def query_features(self, q: jax.Array) -> jax.Array:
+    def query_features(self, q: Array) -> Array:
         """[..., K] -> [..., R] float32, up to a positive factor of each query's own."""
         return self.key_features(q)[0]
 
-    def key_features(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def key_features(self, k: Array) -> tuple[Array, Array]:
         """[..., K] -> features [..., R] and their log scale [...], float32."""
         raise NotImplementedError
 
@@ -81,7 +81,7 @@ class KernelAttention(FeatureHeads, Mixer):
 
     config: KernelConfig
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         at_L = jnp.arange(x_BLD.shape[1])
         q_BLHR, k_BLHR, v_BLHV, log_scale_BLH, *norm = self._features(x_BLD, at_L)
         log_scale_BLH = jnp.where(mask_BL[..., None], log_scale_BLH, MASKED)
@@ -100,16 +100,14 @@ class KernelAttention(FeatureHeads, Mixer):
         num_features = self.config.num_features(c.head_dim)
         return empty_sums(batch, c.num_heads, num_features, c.head_dim)
 
-    def step(
-        self, x_BD: jax.Array, state: KernelSums, position: jax.Array
-    ) -> tuple[jax.Array, KernelSums]:
+    def step(self, x_BD: Array, state: KernelSums, position: Array) -> tuple[Array, KernelSums]:
         """Adds this token's key and value to the sums, and reads them."""
         of_token = self._features(x_BD[:, None], position[None])
         q_BHR, k_BHR, v_BHV, log_scale_BH, *norm = (x[:, 0] for x in of_token)
         y_BHV, state = kernel_attention_step(q_BHR, k_BHR, v_BHV, log_scale_BH, state, *norm)
         return self.heads.join(y_BHV.astype(v_BHV.dtype)), state
 
-    def _features(self, x_BLD: jax.Array, at_L: jax.Array) -> tuple[jax.Array, ...]:
+    def _features(self, x_BLD: Array, at_L: Array) -> tuple[Array, ...]:
         """Queries and keys, values, log scales; then queries and keys for the normaliser."""
         k_BLHK, v_BLHV = self.heads.keys_values(x_BLD)
         q_BLHR = self.config.query_features(self.heads.queries(x_BLD))
@@ -131,13 +129,13 @@ class KernelCrossAttention(FeatureHeads, CrossMixer):
 
     config: KernelCrossConfig
 
-    def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> KernelSums:
+    def project(self, memory_BMD: Array, mask_BM: Array) -> KernelSums:
         """K^T V of the memory."""
         k_BMHK, v_BMHV = self.heads.keys_values(memory_BMD)
         k_BMHR, log_scale_BMH = self.config.key_features(k_BMHK)
         return sum_keys(k_BMHR, v_BMHV, jnp.where(mask_BM[..., None], log_scale_BMH, MASKED))
 
-    def read(self, x_BTD: jax.Array, projected: KernelSums) -> jax.Array:
+    def read(self, x_BTD: Array, projected: KernelSums) -> Array:
         q_BTHR = self.config.query_features(self.heads.queries(x_BTD))
         y_BTHV = read_sums(q_BTHR, projected)
         return self.heads.join(y_BTHV.astype(x_BTD.dtype))

@@ -12,12 +12,9 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from transformer_jax.mixers.kernel_attention import (
-    FeatureOptions,
-    KernelConfig,
-    KernelCrossConfig,
-)
+from transformer_jax.mixers.kernel_attention import FeatureOptions, KernelConfig, KernelCrossConfig
 
 
 class LinearOptions(FeatureOptions):
@@ -26,11 +23,11 @@ class LinearOptions(FeatureOptions):
     def num_features(self, head_dim: int) -> int:
         return head_dim
 
-    def query_features(self, q: jax.Array) -> jax.Array:
+    def query_features(self, q: Array) -> Array:
         """elu(q) + 1, positive everywhere."""
         return jax.nn.elu(q.astype(jnp.float32)) + 1.0
 
-    def key_features(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def key_features(self, k: Array) -> tuple[Array, Array]:
         """The same, all on one scale."""
         return self.query_features(k), jnp.zeros(k.shape[:-1], jnp.float32)
 

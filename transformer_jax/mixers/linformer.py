@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
@@ -73,7 +74,7 @@ class LinformerCross(LinformerOptions, CrossMixerConfig):
         return LinformerCrossAttention(self, context)
 
 
-def _folded(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+def _folded(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """[H, max_length, R]: position m in row m mod R, and noise that tells m from m + R."""
     _, max_length, rank = shape
     rows_MR = jnp.arange(max_length)[:, None] % rank == jnp.arange(rank)[None]
@@ -97,9 +98,7 @@ class LengthProjection(MixerModule):
         if sharing != "key_value":
             self.value_projection = self.weight("value_projection", _folded, shape, axes)
 
-    def __call__(
-        self, k_BMHK: jax.Array, v_BMHK: jax.Array, mask_BM: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, k_BMHK: Array, v_BMHK: Array, mask_BM: Array) -> tuple[Array, Array]:
         """Projects the real keys and values.
 
         Raises:
@@ -117,7 +116,7 @@ class LengthProjection(MixerModule):
             self._project(self.value_projection, jnp.where(real_BM11, v_BMHK, 0)),
         )
 
-    def _project(self, matrix: jax.Array, x_BMHK: jax.Array) -> jax.Array:
+    def _project(self, matrix: Array, x_BMHK: Array) -> Array:
         length, heads = x_BMHK.shape[1:3]
         operand = self.context.matmul_dtype
         # [H or 1, max_length, R], of which the first M rows are used
@@ -137,7 +136,7 @@ class ProjectedAttention(MixerModule):
         self.length_projection = LengthProjection(self.config, self.context)
         self.weight_dropout = Dropout(self.config.dropout_rate)
 
-    def attend(self, x_BTD: jax.Array, k_BRHK: jax.Array, v_BRHK: jax.Array) -> jax.Array:
+    def attend(self, x_BTD: Array, k_BRHK: Array, v_BRHK: Array) -> Array:
         """[B, T, D]; without a mask, because padding is in none of the R rows."""
         y_BTHK = dot_product_attention(
             self.heads.queries(x_BTD),
@@ -155,7 +154,7 @@ class LinformerAttention(ProjectedAttention, Mixer):
 
     config: Linformer
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         k_BLHK, v_BLHK = self.heads.keys_values(x_BLD)
         return self.attend(x_BLD, *self.length_projection(k_BLHK, v_BLHK, mask_BL))
 
@@ -165,10 +164,10 @@ class LinformerCrossAttention(ProjectedAttention, CrossMixer):
 
     config: LinformerCross
 
-    def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
+    def project(self, memory_BMD: Array, mask_BM: Array) -> State:
         """E K and F V of the memory, [B, R, H, K] each."""
         k_BMHK, v_BMHK = self.heads.keys_values(memory_BMD)
         return self.length_projection(k_BMHK, v_BMHK, mask_BM)
 
-    def read(self, x_BTD: jax.Array, projected: State) -> jax.Array:
+    def read(self, x_BTD: Array, projected: State) -> Array:
         return self.attend(x_BTD, *projected)

@@ -17,8 +17,8 @@ mixer is for the encoder only, because a global token reads what follows it.
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.mixers.base import Mixer, MixerContext, Refusals
@@ -58,7 +58,7 @@ class LongformerAttention(SparseAttention):
             # Its output projection is never called, so it has no parameters.
             self.global_heads = HeadProjections(self.context)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         o, at_L = self.config, jnp.arange(x_BLD.shape[1])
         first = slice(None, o.num_global)
         qkv = self.heads.rotated(x_BLD, self.position, at_L)
@@ -69,7 +69,7 @@ class LongformerAttention(SparseAttention):
             queries = self.global_heads.queries(x_BLD[:, first])
             global_qkv = (*self.position.rotate(queries, keys, at_L[first], at_L), values)
 
-        def attend(v: jax.Array, v_all: jax.Array, hooks: Hooks) -> jax.Array:
+        def attend(v: Array, v_all: Array, hooks: Hooks) -> Array:
             local_qkv = (*qkv[:2], v)
             whole_qkv = (*global_qkv[:2], v_all)
             return longformer_attention(

@@ -20,6 +20,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.layers.initializers import (
@@ -75,7 +76,7 @@ class MambaMixer(Mixer):
         self.skip = self.weight("skip", nn.initializers.ones_init(), (inner,), ("mlp",))
         self.out = Dense(inner, c.d_model, ("mlp", "embed"), **bare)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         # Without the mask: padding follows every real token, so it is never read.
         x_BLE = nn.silu(self.conv(self.into(x_BLD)))
         y_BLE = selective_scan(x_BLE, *self._selected(x_BLE), self.config.chunk)
@@ -88,15 +89,15 @@ class MambaMixer(Mixer):
         return RecurrentState(self.conv.init_window(batch), hidden)
 
     def step(
-        self, x_BD: jax.Array, state: RecurrentState, position: jax.Array
-    ) -> tuple[jax.Array, RecurrentState]:
+        self, x_BD: Array, state: RecurrentState, position: Array
+    ) -> tuple[Array, RecurrentState]:
         """One step of the recurrence."""
         x_BE, window = self.conv.step(self.into(x_BD), state.recent)
         x_BE = nn.silu(x_BE)
         y_BE, hidden = selective_step(x_BE, *self._selected(x_BE), state.hidden)
         return self._gated(y_BE, x_BE, self.gate(x_BD)), RecurrentState(window, hidden)
 
-    def _selected(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    def _selected(self, x: Array) -> tuple[Array, Array, Array, Array]:
         """delta [..., E], A [E, N], B and C [..., N], in float32."""
         n = self.config.state_size
         low = self.select(x)
@@ -105,6 +106,6 @@ class MambaMixer(Mixer):
         a_EN = -jnp.exp(self.log_decay.astype(jnp.float32))
         return nn.softplus(delta), a_EN, low[..., self.rank : -n], low[..., -n:]
 
-    def _gated(self, y: jax.Array, x: jax.Array, gate: jax.Array) -> jax.Array:
+    def _gated(self, y: Array, x: Array, gate: Array) -> Array:
         y = y + jax.lax.broadcast_to_rank(self.skip, x.ndim) * x.astype(jnp.float32)
         return self.out((y * nn.silu(gate.astype(jnp.float32))).astype(x.dtype))

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
@@ -57,8 +58,8 @@ class MixedSoFar(NamedTuple):
         hidden: the inputs of W2, final once they are written.
     """
 
-    input: jax.Array
-    hidden: jax.Array
+    input: Array
+    hidden: Array
 
 
 class TokenMlp(Mixer):
@@ -78,7 +79,7 @@ class TokenMlp(Mixer):
         self.down = self.weight("down", init, (hidden, c.max_length), (axis, None))
         self.down_bias = self.weight("down_bias", zeros, (c.max_length,), (None,))
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         """See `Mixer`.
 
         Raises:
@@ -105,9 +106,7 @@ class TokenMlp(Mixer):
         empty = jnp.zeros((batch, max_length, self.context.d_model), self.context.dtype)
         return MixedSoFar(empty, empty)
 
-    def step(
-        self, x_BD: jax.Array, state: MixedSoFar, position: jax.Array
-    ) -> tuple[jax.Array, MixedSoFar]:
+    def step(self, x_BD: Array, state: MixedSoFar, position: Array) -> tuple[Array, MixedSoFar]:
         """One row of each matrix, against the inputs and hidden units so far."""
         inputs_BLD = write_token(state.input, x_BD, position)
         h_BD = jax.nn.gelu(self._row(self.up, self.up_bias, inputs_BLD, position))
@@ -122,9 +121,7 @@ class TokenMlp(Mixer):
                 f"got {length}: raise model.max_length and train with it"
             )
 
-    def _row(
-        self, kernel_PP: jax.Array, bias_P: jax.Array, x_BLD: jax.Array, position: jax.Array
-    ) -> jax.Array:
+    def _row(self, kernel_PP: Array, bias_P: Array, x_BLD: Array, position: Array) -> Array:
         """Output `position` of a triangular product; the inputs after it are still zero."""
         column_L = jax.lax.dynamic_index_in_dim(
             kernel_PP[: x_BLD.shape[1]], position, axis=1, keepdims=False
@@ -134,7 +131,7 @@ class TokenMlp(Mixer):
         return y_BD1[..., 0] + jax.lax.dynamic_index_in_dim(bias_P, position, keepdims=False)
 
 
-def _triangular_normal(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+def _triangular_normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """[in, out]: column t has t + 1 inputs, whose weights have the variance 1 / (t + 1)."""
     scale = jax.lax.rsqrt(jnp.arange(1.0, shape[1] + 1.0))
     return jnp.triu(jax.random.normal(key, shape) * scale[None]).astype(dtype)

@@ -20,15 +20,12 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.kernel_attention import (
-    FeatureOptions,
-    KernelConfig,
-    KernelCrossConfig,
-)
+from transformer_jax.mixers.kernel_attention import FeatureOptions, KernelConfig, KernelCrossConfig
 from transformer_jax.ops.random_features import log_positive_features, orthogonal_directions
 
 
@@ -42,7 +39,7 @@ class PerformerOptions(FeatureOptions):
     def num_features(self, head_dim: int) -> int:
         return self.features
 
-    def key_features(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def key_features(self, k: Array) -> tuple[Array, Array]:
         """exp(<w, k'> - |k'|^2 / 2) divided by its maximum over the features; its logarithm."""
         width = k.shape[-1]
         directions_RK = orthogonal_directions(self.features, width, self.seed)

@@ -21,9 +21,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from flax import struct
+from jax import Array
 from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.errors import UserError
@@ -97,8 +97,8 @@ class BucketCache:
     """
 
     tokens: KeyValueCache
-    place: jax.Array
-    count: jax.Array
+    place: Array
+    count: Array
 
 
 class LshAttention(Mixer):
@@ -119,7 +119,7 @@ class LshAttention(Mixer):
         self.rounds = options.rounds if self.factors else 1
         self.rotations = hash_rotations(self.factors, self.rounds, c.head_dim, options.seed)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         projected = self._projected(x_BLD, jnp.arange(x_BLD.shape[1]))
         chunk, causal = self.config.chunk, self.context.causal
         y_BLHK = lsh_attention(*projected, mask_BL, chunk, causal=causal, drop=self.weight_dropout)
@@ -135,9 +135,7 @@ class LshAttention(Mixer):
             count=jnp.zeros(rings, jnp.int32),
         )
 
-    def step(
-        self, x_BD: jax.Array, state: BucketCache, position: jax.Array
-    ) -> tuple[jax.Array, BucketCache]:
+    def step(self, x_BD: Array, state: BucketCache, position: Array) -> tuple[Array, BucketCache]:
         """Attends to the last keys of this token's bucket, then enters the bucket."""
         projected = self._projected(x_BD[:, None], position[None])
         q_BHK, k_BHK, v_BHK, bucket_BHJ = (x[:, 0] for x in projected)
@@ -158,9 +156,7 @@ class LshAttention(Mixer):
         y_BHK = lsh_attention_step(q_BHK, v_BHK, *past, is_past_BHJC)
         return self.out.join(y_BHK.astype(v_BHK.dtype)), cache
 
-    def _projected(
-        self, x_BLD: jax.Array, positions_L: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    def _projected(self, x_BLD: Array, positions_L: Array) -> tuple[Array, Array, Array, Array]:
         """Queries, keys, values and buckets; rotations of positions come after the hash."""
         c = self.context
         qk_BLHK = self.query_key.split(x_BLD, c.num_heads)

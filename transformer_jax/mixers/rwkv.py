@@ -36,6 +36,7 @@ from typing import ClassVar, Literal
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.layers.initializers import Initializer, along_last_axis
@@ -54,7 +55,7 @@ from transformer_jax.settings.types import PowerOfTwo
 _STRONGEST = 4.0
 
 
-Activation = Callable[[jax.Array], jax.Array]
+Activation = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class LowRank(Layer):
         self.up = Dense(self.rank, self.features, axes[1:], kernel_init=small, **bare)
         self.bias = self.weight("bias", self.bias_init, (self.features,), (self.out_axis,))
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Array) -> Array:
         """[..., D] -> [..., features]."""
         return jax.lax.broadcast_to_rank(self.bias, x.ndim) + self.up(self.activation(self.down(x)))
 
@@ -143,7 +144,7 @@ class RWKVMixer(Mixer):
         bonuses = along_last_axis(lambda i: 1.0 - i / width)
         self.bonus = self.weight("bonus", bonuses, (width,), ("heads",))
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         # Without the mask: padding follows every real token, so it is never read.
         previous_BLD = jnp.pad(x_BLD, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         inputs, gate_BLE = self._project(x_BLD, previous_BLD)
@@ -156,25 +157,23 @@ class RWKVMixer(Mixer):
         return RecurrentState(jnp.zeros((batch, c.d_model), c.dtype), matrix)
 
     def step(
-        self, x_BD: jax.Array, state: RecurrentState, position: jax.Array
-    ) -> tuple[jax.Array, RecurrentState]:
+        self, x_BD: Array, state: RecurrentState, position: Array
+    ) -> tuple[Array, RecurrentState]:
         """One step of the recurrence."""
         (r, k, v, log_decay, own_weight), gate_BE = self._project(x_BD, state.recent)
         y_BHK, matrix = channel_decay_step(r, k, v, log_decay, own_weight, state.hidden)
         token = x_BD.astype(state.recent.dtype)
         return self._gated(y_BHK, gate_BE), RecurrentState(token, matrix)
 
-    def _project(
-        self, x: jax.Array, previous: jax.Array
-    ) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    def _project(self, x: Array, previous: Array) -> tuple[tuple[Array, ...], Array]:
         """(r, k, v, log w [..., H, K], own weight [..., H]) and the gate [..., H * K]."""
         change = previous - x
         guide = (x + change * jax.lax.broadcast_to_rank(self.blend, x.ndim)).astype(x.dtype)
 
-        def blended(lerp: LowRank) -> jax.Array:
+        def blended(lerp: LowRank) -> Array:
             return (x + change * lerp(guide)).astype(x.dtype)
 
-        def projected(project: Dense, lerp: LowRank) -> jax.Array:
+        def projected(project: Dense, lerp: LowRank) -> Array:
             return project.split(blended(lerp), self.context.num_heads).astype(jnp.float32)
 
         r = projected(self.receptance, self.lerp_receptance)
@@ -186,11 +185,11 @@ class RWKVMixer(Mixer):
         own_weight = (r * bonus * k).sum(axis=-1)
         return (r, k, v, log_decay, own_weight), self.gate(blended(self.lerp_gate))
 
-    def _heads(self, x: jax.Array) -> jax.Array:
+    def _heads(self, x: Array) -> Array:
         c = self.context
         return x.astype(jnp.float32).reshape(*x.shape[:-1], c.num_heads, c.head_dim)
 
-    def _gated(self, y: jax.Array, gate: jax.Array) -> jax.Array:
+    def _gated(self, y: Array, gate: Array) -> Array:
         y = self.norm(y.reshape(*y.shape[:-2], -1))
         return self.out(y * nn.silu(gate))
 
@@ -216,7 +215,7 @@ class RWKV7Mixer(RWKVMixer):
         self.key_rate = self.weight("key_rate", nn.initializers.ones_init(), (width,), heads)
         self.bonus = self.weight("bonus", zeros, (width,), heads)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         # Without the mask: padding follows every real token, so it is never read.
         previous_BLD = jnp.pad(x_BLD, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         turns, own_BLHK, gate_BLE = self._turns(x_BLD, previous_BLD)
@@ -227,8 +226,8 @@ class RWKV7Mixer(RWKVMixer):
         return self._joined(y[:, 1::2], own_BLHK, gate_BLE)
 
     def step(
-        self, x_BD: jax.Array, state: RecurrentState, position: jax.Array
-    ) -> tuple[jax.Array, RecurrentState]:
+        self, x_BD: Array, state: RecurrentState, position: Array
+    ) -> tuple[Array, RecurrentState]:
         """One step of the recurrence."""
         (erase, write), own_BHK, gate_BE = self._turns(x_BD, state.recent)
         _, matrix = delta_rule_step(*erase, state.hidden)
@@ -237,8 +236,8 @@ class RWKV7Mixer(RWKVMixer):
         return self._joined(y_BHK, own_BHK, gate_BE), RecurrentState(token, matrix)
 
     def _turns(
-        self, x: jax.Array, previous: jax.Array
-    ) -> tuple[tuple[DeltaRuleInputs, DeltaRuleInputs], jax.Array, jax.Array]:
+        self, x: Array, previous: Array
+    ) -> tuple[tuple[DeltaRuleInputs, DeltaRuleInputs], Array, Array]:
         """Two turns of `ops.delta_rule` for each token, its own share of y, and the gate.
 
         The first turn decays and erases, the second one writes and reads. What is erased is read
@@ -250,7 +249,7 @@ class RWKV7Mixer(RWKVMixer):
 
         heads = self._heads
 
-        def learned(weight: jax.Array) -> jax.Array:
+        def learned(weight: Array) -> Array:
             return jax.lax.broadcast_to_rank(heads(weight), x.ndim + 1)
 
         r, k, v = heads(self.receptance(to_r)), heads(self.key(to_k)), heads(self.value(to_v))
@@ -264,6 +263,6 @@ class RWKV7Mixer(RWKVMixer):
         erase = (none, a * erased, none, erased * jnp.exp(-log_w), log_w)
         return (erase, (r, k, v, none, none)), own, self.gate(to_g)
 
-    def _joined(self, y: jax.Array, own: jax.Array, gate: jax.Array) -> jax.Array:
+    def _joined(self, y: Array, own: Array, gate: Array) -> Array:
         y = self.norm(y.reshape(gate.shape)) + own.reshape(gate.shape)
         return self.out((y * gate).astype(gate.dtype))

@@ -21,6 +21,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.diagonal_systems import DiagonalOptions, DiagonalSystems
 from transformer_jax.layers.projections import Dense
@@ -56,7 +57,7 @@ class S4DMixer(Mixer):
         self.skip = self.weight("skip", nn.initializers.normal(1.0), (c.d_model,), ("embed",))
         self.out = Dense(c.d_model, 2 * c.d_model, ("embed", "mlp"), **c.dtypes)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         x_BLD = jnp.where(mask_BL[..., None], x_BLD, 0)
         kernels = self.systems.kernels(x_BLD.shape[1])
         y_BLD = long_convolution(x_BLD, *kernels, direct_length=self.config.direct_length)
@@ -66,14 +67,12 @@ class S4DMixer(Mixer):
         """An empty past; the same size whatever `max_length`."""
         return empty_state((batch, self.context.d_model, self.config.state_size // 2))
 
-    def step(
-        self, x_BD: jax.Array, state: ComplexState, position: jax.Array
-    ) -> tuple[jax.Array, ComplexState]:
+    def step(self, x_BD: Array, state: ComplexState, position: Array) -> tuple[Array, ComplexState]:
         """One step of the recurrence."""
         y_BD, state = self.systems.step(x_BD, state)
         return self._gated(y_BD, x_BD), state
 
-    def _gated(self, y: jax.Array, x: jax.Array) -> jax.Array:
+    def _gated(self, y: Array, x: Array) -> Array:
         y = y + jax.lax.broadcast_to_rank(self.skip, x.ndim) * x.astype(jnp.float32)
         value, gate = jnp.split(self.out(nn.gelu(y).astype(x.dtype)), 2, axis=-1)
         return value * nn.sigmoid(gate)

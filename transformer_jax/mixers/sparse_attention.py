@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.mixers.base import Mixer, MixerConfig, Refusals
@@ -41,7 +41,7 @@ class SparseAttention(Mixer):
         self.heads = HeadProjections(self.context)
         self.weight_dropout = Dropout(self.config.dropout_rate)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         qkv = self.heads.rotated(x_BLD, self.position, jnp.arange(x_BLD.shape[1]))
         hooks = self.hooks()
         self.show_weights(
@@ -50,7 +50,7 @@ class SparseAttention(Mixer):
         y_BLHK = self.attend(qkv, mask_BL, hooks)
         return self.heads.join(y_BLHK.astype(qkv[2].dtype))
 
-    def attend(self, qkv: QKV, mask_BL: jax.Array, hooks: Hooks) -> jax.Array:
+    def attend(self, qkv: QKV, mask_BL: Array, hooks: Hooks) -> Array:
         """The pattern, in parallel: [B, L, H, V]."""
         raise NotImplementedError
 
@@ -58,7 +58,7 @@ class SparseAttention(Mixer):
         """The position scheme's bias, if it has one, and the dropout of this call."""
         return Hooks(bias_of(self.position), self.config.dropout_rate, self.weight_dropout.key())
 
-    def show_weights(self, attend: Callable[[jax.Array], jax.Array], x_BLD: jax.Array) -> None:
+    def show_weights(self, attend: Callable[[Array], Array], x_BLD: Array) -> None:
         """Stores the L x L weights if `viewing.attention` asks for them."""
         if self.is_watched:
             batch, length, _ = x_BLD.shape
@@ -76,13 +76,13 @@ class CachedSparseAttention(SparseAttention):
         """Room for `max_length` tokens, of which a step reads only those in `reads`."""
         return self.heads.empty_cache(batch, max_length)
 
-    def reads(self, position: jax.Array, room: int) -> tuple[jax.Array, jax.Array]:
+    def reads(self, position: Array, room: int) -> tuple[Array, Array]:
         """Positions [M] that the token at `position` reads, and which of them exist [M]."""
         raise NotImplementedError
 
     def step(
-        self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
-    ) -> tuple[jax.Array, KeyValueCache]:
+        self, x_BD: Array, state: KeyValueCache, position: Array
+    ) -> tuple[Array, KeyValueCache]:
         """Writes this token's key and value, and attends to the few positions that it reads."""
         q_BHK, k_BHK, v_BHK = self.heads.of_token(x_BD, self.position, position)
         cache = state.write(k_BHK, v_BHK, position)

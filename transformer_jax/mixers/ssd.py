@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
@@ -95,7 +96,7 @@ class SSDMixer(Mixer):
         )
         self.out = Dense(inner, c.d_model, ("mlp", "embed"), **bare)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         mixed_BLE, (dt_BLH, log_decay_BLH) = self.into(x_BLD), self._steps(x_BLD)
         if self.context.causal:
             # Without the mask: padding follows every real token, so it is never read.
@@ -118,8 +119,8 @@ class SSDMixer(Mixer):
         return RecurrentState(self.conv.init_window(batch), jnp.zeros(shape, jnp.float32))
 
     def step(
-        self, x_BD: jax.Array, state: RecurrentState, position: jax.Array
-    ) -> tuple[jax.Array, RecurrentState]:
+        self, x_BD: Array, state: RecurrentState, position: Array
+    ) -> tuple[Array, RecurrentState]:
         """One step of the recurrence."""
         mixed_BE, window = self.conv.step(self.into(x_BD), state.recent)
         x_BHK, b_BGN, c_BGN = self._split(nn.silu(mixed_BE))
@@ -130,7 +131,7 @@ class SSDMixer(Mixer):
         y_BD = self._gated(y_BHK, x_BHK, self.gate(x_BD))
         return y_BD, RecurrentState(window, matrix)
 
-    def _split(self, mixed: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def _split(self, mixed: Array) -> tuple[Array, Array, Array]:
         """[..., E + 2 G N] -> x [..., H, K], B and C [..., G, N]."""
         o, inner = self.config, self.num_heads * self.head_dim
         lead = mixed.shape[:-1]
@@ -139,14 +140,14 @@ class SSDMixer(Mixer):
         shape = (*lead, o.groups, o.state_size)
         return x, b.reshape(shape), c.reshape(shape)
 
-    def _steps(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _steps(self, x: Array) -> tuple[Array, Array]:
         """Step sizes and logarithms of the decays, [..., H] float32."""
         bias = jax.lax.broadcast_to_rank(self.delta_bias, x.ndim)
         log_decay = jax.lax.broadcast_to_rank(self.log_decay, x.ndim)
         dt = nn.softplus(self.delta(x).astype(jnp.float32) + bias)
         return dt, -jnp.exp(log_decay.astype(jnp.float32)) * dt
 
-    def _gated(self, y: jax.Array, x: jax.Array, gate: jax.Array) -> jax.Array:
+    def _gated(self, y: Array, x: Array, gate: Array) -> Array:
         skip = jax.lax.broadcast_to_rank(self.skip[:, None], x.ndim)
         y = y + skip * x.astype(jnp.float32)
         y = y.reshape(*y.shape[:-2], -1) * nn.silu(gate.astype(jnp.float32))

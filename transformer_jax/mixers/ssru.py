@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
@@ -48,25 +49,23 @@ class SSRUMixer(Mixer):
         self.into = Dense(d_model, d_model, axes, use_bias=False, **dtypes)
         self.forget = Dense(d_model, d_model, axes, **dtypes)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         # Without the mask: padding follows every real token, so it is never read.
         kept_BLD, written_BLD = self._update(x_BLD)
         c_BLD = kept_BLD * states_before(kept_BLD, written_BLD) + written_BLD
         return jax.nn.relu(c_BLD).astype(x_BLD.dtype)
 
-    def init_state(self, batch: int, max_length: int) -> jax.Array:
+    def init_state(self, batch: int, max_length: int) -> Array:
         """c [B, D], float32 whatever the model computes in."""
         return jnp.zeros((batch, self.context.d_model), jnp.float32)
 
-    def step(
-        self, x_BD: jax.Array, state: jax.Array, position: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    def step(self, x_BD: Array, state: Array, position: Array) -> tuple[Array, Array]:
         """One step of the recurrence."""
         kept_BD, written_BD = self._update(x_BD)
         c_BD = kept_BD * state + written_BD
         return jax.nn.relu(c_BD).astype(x_BD.dtype), c_BD
 
-    def _update(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _update(self, x: Array) -> tuple[Array, Array]:
         """f and (1 - f) W x, [..., D] float32."""
         forget = self.forget(x)
         # sigmoid(-x) is 1 - sigmoid(x) without the loss of digits where f is near 1.

@@ -19,8 +19,8 @@ over heads or layers.
 import math
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.mixers.base import Mixer, MixerContext
@@ -54,12 +54,12 @@ class StridedAttention(CachedSparseAttention):
     def stride(self) -> int:
         return self.config.stride_for(self.context.max_length)
 
-    def attend(self, qkv: QKV, mask_BL: jax.Array, hooks: Hooks) -> jax.Array:
+    def attend(self, qkv: QKV, mask_BL: Array, hooks: Hooks) -> Array:
         return strided_attention(
             qkv, mask_BL, hooks, stride=self.stride, causal=self.context.causal
         )
 
-    def reads(self, position: jax.Array, room: int) -> tuple[jax.Array, jax.Array]:
+    def reads(self, position: Array, room: int) -> tuple[Array, Array]:
         near = jnp.arange(min(self.stride, room - 1) + 1)
         far = jnp.arange(2 * self.stride, room, self.stride)
         at_M = position - jnp.concatenate([near, far])

@@ -14,8 +14,8 @@ of d. In a pattern such as `mixers=(Window(), Full())` other layers do so.
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.mixers.base import Mixer, MixerContext
@@ -44,7 +44,7 @@ class WindowAttention(SparseAttention):
 
     config: Window
 
-    def attend(self, qkv: QKV, mask_BL: jax.Array, hooks: Hooks) -> jax.Array:
+    def attend(self, qkv: QKV, mask_BL: Array, hooks: Hooks) -> Array:
         o, causal = self.config, self.context.causal
         return window_part(
             qkv, mask_BL, hooks, window=o.window, dilation=o.dilation, causal=causal
@@ -61,8 +61,8 @@ class WindowAttention(SparseAttention):
         return self.heads.empty_cache(batch, min(self.ring, max_length))
 
     def step(
-        self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
-    ) -> tuple[jax.Array, KeyValueCache]:
+        self, x_BD: Array, state: KeyValueCache, position: Array
+    ) -> tuple[Array, KeyValueCache]:
         """Overwrites the oldest token and attends to those that the window still holds."""
         q_BHK, k_BHK, v_BHK = self.heads.of_token(x_BD, self.position, position)
         cache = state.write(k_BHK, v_BHK, position % self.ring)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.errors import ScopeParamShapeError
 from flax.traverse_util import flatten_dict
+from jax import Array
 from jax.sharding import PartitionSpec
 
 from transformer_jax.errors import UserError, first_line
@@ -23,7 +24,7 @@ from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
 from transformer_jax.models.transformer import Transformer
-from transformer_jax.ops.arrays import Array
+from transformer_jax.ops.arrays import AnyArray
 from transformer_jax.ops.int8_products import quantize
 from transformer_jax.ops.losses import SoftLabels, alignment_loss
 from transformer_jax.ops.matrices import Int8Matrix, Table, in_dtypes
@@ -44,7 +45,7 @@ def _module(config: ModelConfig) -> Transformer:
     return Transformer(dataclasses.replace(config, quantize=NoQuantization()))
 
 
-def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
+def _init_variables(config: ModelConfig, key: Array) -> Any:
     ids = jnp.zeros((1, 2), jnp.int32)
     mask = jnp.ones((1, 2), bool)
     params = _module(config).init(key, Texts(ids, mask, ids, mask))["params"]
@@ -52,7 +53,7 @@ def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
 
 
 def run_model(
-    config: ModelConfig, params: Params, *args: Any, rng: jax.Array | None = None, **options: Any
+    config: ModelConfig, params: Params, *args: Any, rng: Array | None = None, **options: Any
 ) -> Any:
     """Applies the module of a model.
 
@@ -88,7 +89,7 @@ def merge_adapter(config: ModelConfig, params: Params) -> tuple[ModelConfig, Par
     return dataclasses.replace(config, adapter=NoAdapter()), config.adapter.merge(params)
 
 
-def init(config: ModelConfig, key: jax.Array) -> Params:
+def init(config: ModelConfig, key: Array) -> Params:
     """Fresh parameters.
 
     Args:
@@ -98,7 +99,7 @@ def init(config: ModelConfig, key: jax.Array) -> Params:
     Raises:
         UserError: the config cannot work, and the message names the setting; or `key` is none.
     """
-    if not isinstance(key, jax.Array):
+    if not isinstance(key, Array):
         raise UserError(f"key is {key!r}: give jax.random.key({key!r})")
     return nn.unbox(_init_variables(config, key))
 
@@ -209,13 +210,13 @@ def num_params(config: ModelConfig) -> int:
 def apply(
     config: ModelConfig,
     params: Params,
-    source: Array,
-    source_mask_BS: Array,
-    target_in: Array,
-    target_mask_BT: Array,
+    source: AnyArray,
+    source_mask_BS: AnyArray,
+    target_in: AnyArray,
+    target_mask_BT: AnyArray,
     *,
-    rng: jax.Array | None = None,
-) -> jax.Array:
+    rng: Array | None = None,
+) -> Array:
     """Teacher-forced logits [B, T, V] in float32.
 
     Args:
@@ -263,12 +264,12 @@ def check_guided(config: ModelConfig) -> None:
 def loss(
     config: ModelConfig,
     params: Params,
-    batch: Mapping[str, Array],
+    batch: Mapping[str, AnyArray],
     *,
     label_smoothing: float = 0.0,
     alignment_weight: float | None = None,
-    rng: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    rng: Array | None = None,
+) -> tuple[Array, Array, Array]:
     """(sum of the loss, sum of the negative log-likelihood, number of target tokens).
 
     Sums, so that they add up over microbatches and devices before the one division.
@@ -300,8 +301,8 @@ def loss(
 
 
 def probable_pieces(
-    config: ModelConfig, params: Params, batch: Mapping[str, Array], count: int
-) -> tuple[jax.Array, jax.Array]:
+    config: ModelConfig, params: Params, batch: Mapping[str, AnyArray], count: int
+) -> tuple[Array, Array]:
     """The `count` most probable pieces of each position of the target, given those before it.
 
     Args:
@@ -319,8 +320,8 @@ def probable_pieces(
 def encode(
     config: ModelConfig,
     params: Params,
-    source: Array,
-    source_mask_BS: Array,
+    source: AnyArray,
+    source_mask_BS: AnyArray,
     *,
     max_length: int,
     beam_size: int = 1,
@@ -342,11 +343,11 @@ def encode(
 def decode_step(
     config: ModelConfig,
     params: Params,
-    tokens_BZ: Array,
-    position: Array,
+    tokens_BZ: AnyArray,
+    position: AnyArray,
     state: State,
     sentence: State,
-) -> tuple[jax.Array, State]:
+) -> tuple[Array, State]:
     """Predicts the token after `tokens_BZ`.
 
     Args:
@@ -361,12 +362,12 @@ def decode_step(
     return run_model(config, params, tokens_BZ, position, state, sentence, method="decode_step")
 
 
-def shift_right(target_BT: Array) -> jax.Array:
+def shift_right(target_BT: AnyArray) -> Array:
     """The decoder's input: BOS, then the target without its last token."""
     return jnp.pad(target_BT[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
 
 
-def texts_of(batch: Mapping[str, Array]) -> Texts:
+def texts_of(batch: Mapping[str, AnyArray]) -> Texts:
     """What a model reads of a batch for `loss`."""
     target_in = shift_right(batch["target"])
     return Texts(batch["source"], batch["source_mask"], target_in, batch["target_mask"])

@@ -10,14 +10,14 @@ decoder's block reads the memory between the two. With f a sublayer and x [B, L,
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.mixers.base import Mixer
 from transformer_jax.models.config import ModelConfig
 
-Function = Callable[[jax.Array], jax.Array]
+Function = Callable[[Array], Array]
 
 
 def build_norm(config: ModelConfig) -> nn.Module:
@@ -34,7 +34,7 @@ class Residual(nn.Module):
         self.norm = build_norm(self.config)
         self.dropout = Dropout(float(self.config.dropout_rate))
 
-    def __call__(self, x: jax.Array, sublayer: Function) -> jax.Array:
+    def __call__(self, x: Array, sublayer: Function) -> Array:
         """x [..., D] after the residual connection around `sublayer`."""
         if self.config.norm_placement == "pre":
             return x + self.dropout(sublayer(self.norm(x)))
@@ -58,22 +58,18 @@ class Block(nn.Module):
         )
         self.feed_forward_residual = Residual(config)
 
-    def __call__(
-        self, x_BLD: jax.Array, mask_BL: jax.Array, memory: Sequence[jax.Array] = ()
-    ) -> jax.Array:
+    def __call__(self, x_BLD: Array, mask_BL: Array, memory: Sequence[Array] = ()) -> Array:
         """The whole sequence; `memory` is [B, M, D] and its mask [B, M], in the decoder."""
 
-        def read(x_BTD: jax.Array) -> jax.Array:
+        def read(x_BTD: Array) -> Array:
             return self.cross.read(x_BTD, self.cross.project(*memory))
 
         return self._apply(x_BLD, lambda x_BLD: self.mixer(x_BLD, mask_BL), read)
 
-    def step(
-        self, x_BZD: jax.Array, state: Any, projected: Any, position: jax.Array
-    ) -> tuple[jax.Array, Any]:
+    def step(self, x_BZD: Array, state: Any, projected: Any, position: Array) -> tuple[Array, Any]:
         """One token of each of Z beams, [B, Z, D]; `state` has B * Z rows."""
 
-        def mix(x_BZD: jax.Array) -> jax.Array:
+        def mix(x_BZD: Array) -> Array:
             nonlocal state
             x_ND = x_BZD.reshape(-1, x_BZD.shape[-1])
             y_ND, state = self.mixer.step(x_ND, state, position)
@@ -82,7 +78,7 @@ class Block(nn.Module):
         x_BZD = self._apply(x_BZD, mix, lambda x_BZD: self.cross.read(x_BZD, projected))
         return x_BZD, state
 
-    def _apply(self, x: jax.Array, mix: Function, read: Function) -> jax.Array:
+    def _apply(self, x: Array, mix: Function, read: Function) -> Array:
         x = self.mixer_residual(x, mix)
         if self.cross is not None:
             x = self.cross_residual(x, read)

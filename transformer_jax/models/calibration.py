@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.projections import Dense
@@ -56,13 +57,13 @@ def with_alphas(
     return floats | {MEASURED: from_paths(alphas)}
 
 
-def _moments(config: ModelConfig, params: Params, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
+def _moments(config: ModelConfig, params: Params, batch: Mapping[str, Any]) -> dict[str, Array]:
     """The number of sentences, and the mean and variance of their `largest_inputs`: [3]."""
     is_real_B = batch["source_mask"].any(1)
     count = is_real_B.sum().astype(jnp.float32)
 
-    def moments(x_B: jax.Array) -> jax.Array:
-        def mean(x_B: jax.Array) -> jax.Array:
+    def moments(x_B: Array) -> Array:
+        def mean(x_B: Array) -> Array:
             return jnp.where(is_real_B, x_B, 0.0).sum() / jnp.maximum(count, 1.0)
 
         center = mean(x_B)
@@ -73,7 +74,7 @@ def _moments(config: ModelConfig, params: Params, batch: Mapping[str, Any]) -> d
 
 def largest_inputs(
     config: ModelConfig, params: Params, batch: Mapping[str, Any]
-) -> dict[str, jax.Array]:
+) -> dict[str, Array]:
     """By the path of each matrix, max |x| of what it is multiplied with, in each sentence: [B].
 
     Args:
@@ -88,9 +89,9 @@ def largest_inputs(
     model = Transformer(replace(plain, scan_layers=False, remat=False))
     tied = config.tie_embeddings in ("all", "decoder")
     logits = "target_embedding/table" if tied else "projection/kernel"
-    found: dict[str, jax.Array] = {}
+    found: dict[str, Array] = {}
 
-    def note(path: str, x: jax.Array, mask_BL: jax.Array) -> None:
+    def note(path: str, x: Array, mask_BL: Array) -> None:
         if x.shape[:2] != mask_BL.shape:  # such as chunks of a sequence
             raise UserError(f"model.quantize=int8: cannot measure what {path} is multiplied with")
         # Heads are further axes.

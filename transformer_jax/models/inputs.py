@@ -12,18 +12,18 @@ import numpy as np
 
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.ops.arrays import Array, check_mask, is_known, kind_of_array
+from transformer_jax.ops.arrays import AnyArray, check_mask, is_known, kind_of_array
 
 #: The arrays of a batch, with the names of their masks.
 _TEXTS = {"source": "source_mask", "target": "target_mask"}
 
 
-def are_embeddings(x: Array) -> bool:
+def are_embeddings(x: AnyArray) -> bool:
     """Whether these are embeddings [B, L, E], in place of ids."""
     return x.ndim == 3 and jnp.issubdtype(x.dtype, jnp.floating)
 
 
-def check_text(name: str, ids: Array, mask: Array, vocab_size: int | None) -> None:
+def check_text(name: str, ids: AnyArray, mask: AnyArray, vocab_size: int | None) -> None:
     """Checks one side of a batch.
 
     Args:
@@ -72,7 +72,7 @@ def check_texts(config: ModelConfig, texts: Texts) -> None:
         raise UserError(f"source has {len(source)} rows, target {len(target)}")
 
 
-def check_batch(config: ModelConfig, batch: Mapping[str, Array]) -> None:
+def check_batch(config: ModelConfig, batch: Mapping[str, AnyArray]) -> None:
     """Checks the arrays of `models.api.loss`.
 
     Raises:

@@ -3,16 +3,16 @@
 import re
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
+from jax import Array
 
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import FullCross
 from transformer_jax.mixers.registry import CROSS_MIXERS
-from transformer_jax.models.api import Array, Params, mixer_paths, run_model
+from transformer_jax.models.api import AnyArray, Params, mixer_paths, run_model
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.inputs import Texts, check_text, check_texts
 from transformer_jax.settings.variants import kind_of
@@ -22,8 +22,8 @@ _BLOCK = re.compile(r"(encoder|decoder)(/blocks_\d+)?")
 
 
 def embed(
-    config: ModelConfig, params: Params, source: Array, target_in: Array
-) -> tuple[jax.Array, jax.Array]:
+    config: ModelConfig, params: Params, source: AnyArray, target_in: AnyArray
+) -> tuple[Array, Array]:
     """The word embeddings that `apply` makes of ids, [B, S, E] and [B, T, E].
 
     The functions that read texts take them in place of ids, so a gradient by a model's inputs is
@@ -41,11 +41,11 @@ def embed(
 def hidden_states(
     config: ModelConfig,
     params: Params,
-    source: Array,
-    source_mask_BS: Array,
-    target_in: Array,
-    target_mask_BT: Array,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
+    source: AnyArray,
+    source_mask_BS: AnyArray,
+    target_in: AnyArray,
+    target_mask_BT: AnyArray,
+) -> tuple[Array, dict[str, Array]]:
     """As `apply`, and what each block and each stack returns.
 
     The arrays are those of `apply`.
@@ -69,11 +69,11 @@ def hidden_states(
 def attention(
     config: ModelConfig,
     params: Params,
-    source: Array,
-    source_mask_BS: Array,
-    target_in: Array,
-    target_mask_BT: Array,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
+    source: AnyArray,
+    source_mask_BS: AnyArray,
+    target_in: AnyArray,
+    target_mask_BT: AnyArray,
+) -> tuple[Array, dict[str, Array]]:
     """As `apply`, and by `mixer_paths` the attention weights of the layers that have some.
 
     Returns:
@@ -91,7 +91,7 @@ def attention(
 
 def _run_watched(
     config: ModelConfig, params: Params, texts: Texts, **options: Any
-) -> tuple[jax.Array, dict[tuple[str, ...], Any]]:
+) -> tuple[Array, dict[tuple[str, ...], Any]]:
     """The logits, and by their paths the tuples of what modules sowed."""
     check_texts(config, texts)
     logits_BTV, collected = run_model(config, params, texts, mutable=["intermediates"], **options)
@@ -107,7 +107,7 @@ def check_alignment(config: ModelConfig) -> None:
         )
 
 
-def alignment(config: ModelConfig, params: Params, *arrays: Array) -> jax.Array:
+def alignment(config: ModelConfig, params: Params, *arrays: AnyArray) -> Array:
     """How much each target piece uses each source piece, [B, T, S] float32; rows sum to 1.
 
     It is `alignment_head` of the last layer's cross-attention, or the mean over its heads. The

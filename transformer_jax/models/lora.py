@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
@@ -32,7 +33,7 @@ Params = dict[str, Any]
 class Adapter:
     """Parameters that are added to those of the model, as one more entry in their dict."""
 
-    def init(self, key: jax.Array, params: Mapping[str, Any]) -> Params:
+    def init(self, key: Array, params: Mapping[str, Any]) -> Params:
         """The entry, with logical axes.
 
         Args:
@@ -64,7 +65,7 @@ class Lora(Adapter):
     targets: Strings = ("*/kernel",)
     #: patterns of paths; every matrix (two axes) that one matches gets an adapter
 
-    def init(self, key: jax.Array, params: Mapping[str, Any]) -> Params:
+    def init(self, key: Array, params: Mapping[str, Any]) -> Params:
         boxes = by_path(params)
         shapes = {path: jnp.shape(nn.unbox(box)) for path, box in boxes.items()}
         found = matching(self.targets, shapes, "model.adapter.targets")

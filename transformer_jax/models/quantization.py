@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.parameters import MatrixBox, TableBox
 from transformer_jax.models.paths import MEASURED, by_path, from_paths
@@ -34,7 +35,7 @@ class Quantization:
 
     measures: ClassVar[bool] = False  #: whether the parameters have factors of activations
 
-    def matrix(self, w: jax.Array, box: MatrixBox, alpha: jax.Array | None) -> Int8Products:
+    def matrix(self, w: Array, box: MatrixBox, alpha: Array | None) -> Int8Products:
         """The form of one matrix.
 
         Args:
@@ -90,11 +91,11 @@ class Int8(Quantization):
 
     measures: ClassVar[bool] = True
 
-    def matrix(self, w: jax.Array, box: MatrixBox, alpha: jax.Array | None) -> Int8Products:
+    def matrix(self, w: Array, box: MatrixBox, alpha: Array | None) -> Int8Products:
         return in_static_int8(w, box.contracted, self.factor(w, box), jax.lax.stop_gradient(alpha))
 
     @staticmethod
-    def factor(w: jax.Array, box: MatrixBox) -> jax.Array:
+    def factor(w: Array, box: MatrixBox) -> Array:
         """What a matrix is multiplied by before it is rounded, a scalar."""
         return static_factor(w, box.contracted) if is_multiplied(box) else lookup_factor(w)
 
@@ -108,7 +109,7 @@ class Int8Given(Int8):
         paths = [path for path, each in by_path(params).items() if isinstance(each, MatrixBox)]
         return {MEASURED: from_paths(dict.fromkeys(paths, box))}
 
-    def matrix(self, w: jax.Array, box: MatrixBox, alpha: jax.Array | None) -> Int8Products:
+    def matrix(self, w: Array, box: MatrixBox, alpha: Array | None) -> Int8Products:
         assert alpha is not None
         multiplied = alpha[0] if is_multiplied(box) else None
         return in_static_int8(w, box.contracted, alpha[1], multiplied)
@@ -118,7 +119,7 @@ class Int8Given(Int8):
 class Int8Dynamic(Quantization):
     """As CTranslate2: a factor for each output channel, and for each token when it is computed."""
 
-    def matrix(self, w: jax.Array, box: MatrixBox, alpha: jax.Array | None) -> Int8Products:
+    def matrix(self, w: Array, box: MatrixBox, alpha: Array | None) -> Int8Products:
         return in_dynamic_int8(w, box.contracted)
 
 

@@ -14,13 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.ops.matmul import PRODUCT
 
 
-def run_cycles(
-    stack: nn.Module, length: int, x_BLD: jax.Array, *inputs: Any
-) -> tuple[jax.Array, int]:
+def run_cycles(stack: nn.Module, length: int, x_BLD: Array, *inputs: Any) -> tuple[Array, int]:
     """Runs the blocks of the whole cycles of a bound `Stack`.
 
     Args:
@@ -45,7 +44,7 @@ def run_cycles(
     keys = jax.random.split(stack.make_rng("dropout"), cycles) if stack.has_rng("dropout") else None
     alone = stack.clone(parent=None)
 
-    def run(x_BLD: jax.Array, cycle: tuple[Any, jax.Array | None]) -> tuple[jax.Array, None]:
+    def run(x_BLD: Array, cycle: tuple[Any, Array | None]) -> tuple[Array, None]:
         own, key = cycle
         variables = {"params": {**params, **own}}
         rngs = {} if key is None else {"dropout": key}

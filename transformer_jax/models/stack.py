@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.models.block import Block, build_norm
@@ -46,9 +46,7 @@ class Stack(nn.Module):
         if config.norm_placement == "pre":
             self.last_norm = build_norm(config)
 
-    def __call__(
-        self, words_BLE: jax.Array, mask_BL: jax.Array, memory: Sequence[jax.Array] = ()
-    ) -> jax.Array:
+    def __call__(self, words_BLE: Array, mask_BL: Array, memory: Sequence[Array] = ()) -> Array:
         """Word embeddings -> [B, L, D]; the decoder gets the memory [B, M, D] and its mask."""
         length = words_BLE.shape[1]
         self.position.check_length(length)
@@ -61,14 +59,14 @@ class Stack(nn.Module):
         return constrain(self._end(x_BLD), "batch", None, None)
 
     def run_blocks(
-        self, layers: range, x_BLD: jax.Array, mask_BL: jax.Array, memory: Sequence[jax.Array]
-    ) -> jax.Array:
+        self, layers: range, x_BLD: Array, mask_BL: Array, memory: Sequence[Array]
+    ) -> Array:
         """x after some of the blocks, one after the other."""
         for layer in layers:
             x_BLD = self.blocks[layer](constrain(x_BLD, "batch", None, None), mask_BL, memory)
         return x_BLD
 
-    def project(self, memory_BSD: jax.Array, mask_BS: jax.Array) -> list[Any]:
+    def project(self, memory_BSD: Array, mask_BS: Array) -> list[Any]:
         """Each layer's projection of the memory; leaves lead with B."""
         return [block.cross.project(memory_BSD, mask_BS) for block in self.blocks]
 
@@ -78,8 +76,8 @@ class Stack(nn.Module):
         return [block.mixer.init_state(batch, max_length) for block in self.blocks]
 
     def step(
-        self, words_BZE: jax.Array, position: jax.Array, state: list[Any], projected: list[Any]
-    ) -> tuple[jax.Array, list[Any]]:
+        self, words_BZE: Array, position: Array, state: list[Any], projected: list[Any]
+    ) -> tuple[Array, list[Any]]:
         """One token of each beam: word embeddings -> ([B, Z, D], next state)."""
         # `embed` takes [B, L, E]; all beams are at the same position.
         batch, beams, width = words_BZE.shape
@@ -91,10 +89,10 @@ class Stack(nn.Module):
             next_state.append(layer_state)
         return self._end(x_BZD), next_state
 
-    def _start(self, words_BLE: jax.Array, positions_L: jax.Array) -> jax.Array:
+    def _start(self, words_BLE: Array, positions_L: Array) -> Array:
         """What the first layer reads: [B, L, D]."""
         x_BLD = self.position.embed(words_BLE, positions_L)
         return self.first_norm(x_BLD) if self.config.embedding_norm else x_BLD
 
-    def _end(self, x: jax.Array) -> jax.Array:
+    def _end(self, x: Array) -> Array:
         return self.last_norm(x) if self.config.norm_placement == "pre" else x

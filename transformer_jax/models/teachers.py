@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.models import api
@@ -29,7 +30,7 @@ class Teacher:
 
     def soft_labels(
         self, config: ModelConfig, params: Any, batch: Mapping[str, Any]
-    ) -> dict[str, jax.Array]:
+    ) -> dict[str, Array]:
         """What `models.api.loss` reads besides the text's pieces."""
         raise NotImplementedError
 
@@ -50,7 +51,7 @@ class WordLevel(Teacher):
 
     def soft_labels(
         self, config: ModelConfig, params: Any, batch: Mapping[str, Any]
-    ) -> dict[str, jax.Array]:
+    ) -> dict[str, Array]:
         ids, logits = api.probable_pieces(config, params, batch, self.pieces)
         shares = self.weight * jax.nn.softmax(logits / self.temperature)
         return {"soft_ids": ids, "soft_shares": shares}

@@ -6,16 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.embeddings import Embedding
 from transformer_jax.layers.parameters import Layer
 from transformer_jax.layers.projections import Dense
-from transformer_jax.models.config import (
-    ModelConfig,
-    check_model_config,
-    mixer_context,
-)
+from transformer_jax.models.config import ModelConfig, check_model_config, mixer_context
 from transformer_jax.models.inputs import Texts, are_embeddings
 from transformer_jax.models.stack import Stack
 from transformer_jax.ops.int8_products import rounded
@@ -78,18 +75,18 @@ class Transformer(nn.Module):
         if config.output_bias:
             self.output_bias = OutputBias(config.target_vocab_size, config.param_dtype)
 
-    def __call__(self, texts: Texts) -> jax.Array:
+    def __call__(self, texts: Texts) -> Array:
         """Teacher-forced logits [B, T, V] in float32."""
         return self._logits(self.hidden(texts))
 
     def loss(
         self,
         texts: Texts,
-        labels_BT: jax.Array,
+        labels_BT: Array,
         *,
         label_smoothing: float,
         soft: SoftLabels | None = None,
-    ) -> tuple[jax.Array, jax.Array]:
+    ) -> tuple[Array, Array]:
         """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
         kernel = self._vocabulary_kernel()
         features_BTW, dtype = self._word_features(self.hidden(texts)), self.config.matmul_dtype
@@ -112,12 +109,12 @@ class Transformer(nn.Module):
             soft=soft,
         )
 
-    def probable(self, texts: Texts, count: int) -> tuple[jax.Array, jax.Array]:
+    def probable(self, texts: Texts, count: int) -> tuple[Array, Array]:
         """The most probable pieces at each position and their logits, [B, T, K] each."""
         features_BTW = self._word_features(self.hidden(texts))
         kernel, bias_V = self._vocabulary_kernel(), self._logit_bias()
 
-        def at_one_position(features_BW: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def at_one_position(features_BW: Array) -> tuple[Array, Array]:
             logits_BV = matmul(features_BW, kernel, self.config.matmul_dtype, bias=bias_V)
             return top_k_of_rows(logits_BV, count)
 
@@ -126,18 +123,18 @@ class Transformer(nn.Module):
         logits_BTK, ids_BTK = (jnp.moveaxis(each, 0, 1) for each in found)
         return ids_BTK, logits_BTK
 
-    def hidden(self, texts: Texts) -> jax.Array:
+    def hidden(self, texts: Texts) -> Array:
         """The decoder's output [B, T, D] under teacher forcing."""
         memory_BSD = self.memory(texts.source, texts.source_mask_BS)
         words_BTE = self._target_words(texts.target_in)
         return self.decoder(words_BTE, texts.target_mask_BT, (memory_BSD, texts.source_mask_BS))
 
-    def memory(self, source: jax.Array, source_mask_BS: jax.Array) -> jax.Array:
+    def memory(self, source: Array, source_mask_BS: Array) -> Array:
         """The encoder's output [B, S, D]."""
         return self.encoder(self._source_words(source), source_mask_BS)
 
     def encode(
-        self, source: jax.Array, source_mask_BS: jax.Array, max_length: int, beam_size: int
+        self, source: Array, source_mask_BS: Array, max_length: int, beam_size: int
     ) -> tuple[list[Any], list[Any]]:
         """The projected memory, leaves [B, ...]; the decoder's first state, leaves [B, Z, ...]."""
         memory_BSD = self.memory(source, source_mask_BS)
@@ -146,8 +143,8 @@ class Transformer(nn.Module):
         return self.decoder.project(memory_BSD, source_mask_BS), _split_beams(state, batch)
 
     def decode_step(
-        self, tokens_BZ: jax.Array, position: jax.Array, state: list[Any], sentence: list[Any]
-    ) -> tuple[jax.Array, list[Any]]:
+        self, tokens_BZ: Array, position: Array, state: list[Any], sentence: list[Any]
+    ) -> tuple[Array, list[Any]]:
         """Next-token logits [B, Z, V] in float32, and the next state."""
         words_BZE = self._target_words(tokens_BZ)
         hidden_BZD, state = self.decoder.step(words_BZE, position, _join_beams(state), sentence)
@@ -157,14 +154,14 @@ class Transformer(nn.Module):
     def _has_projection(self) -> bool:
         return self.config.tie_embeddings in ("inputs", "none")
 
-    def embed(self, source: jax.Array, target_in: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def embed(self, source: Array, target_in: Array) -> tuple[Array, Array]:
         """The word embeddings [B, S, E] and [B, T, E], to which positions are still to be added."""
         return self._source_words(source), self._target_words(target_in)
 
-    def _source_words(self, ids: jax.Array) -> jax.Array:
+    def _source_words(self, ids: Array) -> Array:
         return ids.astype(self.config.dtype) if are_embeddings(ids) else self.source_embedding(ids)
 
-    def _target_words(self, ids: jax.Array) -> jax.Array:
+    def _target_words(self, ids: Array) -> Array:
         if are_embeddings(ids):
             return ids.astype(self.config.dtype)
         start = self.config.start_id
@@ -179,12 +176,12 @@ class Transformer(nn.Module):
             return self.projection.kernel
         return self.target_embedding.table.T
 
-    def _word_features(self, hidden: jax.Array) -> jax.Array:
+    def _word_features(self, hidden: Array) -> Array:
         # A scheme that concatenates positions leaves the word embeddings narrower than d_model.
         features = hidden[..., : self._vocabulary_kernel().shape[0]]
         return features if self.config.logit_scale == 1 else features * self.config.logit_scale
 
-    def _logit_bias(self) -> jax.Array | None:
+    def _logit_bias(self) -> Array | None:
         """What is added to the logits, [V] float32, or None."""
         config = self.config
         if not (config.output_bias or config.unused_ids):
@@ -194,7 +191,7 @@ class Transformer(nn.Module):
             bias_V = bias_V + self.output_bias.bias
         return bias_V.at[jnp.asarray(config.unused_ids, jnp.int32)].add(UNUSED)
 
-    def _logits(self, hidden: jax.Array) -> jax.Array:
+    def _logits(self, hidden: Array) -> Array:
         features, kernel = self._word_features(hidden), self._vocabulary_kernel()
         return matmul(features, kernel, self.config.matmul_dtype, bias=self._logit_bias())
 

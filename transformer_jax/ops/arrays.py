@@ -2,13 +2,14 @@
 
 import jax
 import numpy as np
+from jax import Array
 
 from transformer_jax.errors import UserError
 
-Array = jax.Array | np.ndarray
+AnyArray = Array | np.ndarray
 
 
-def check_mask(mask_name: str, mask: Array, name: str, x: Array) -> None:
+def check_mask(mask_name: str, mask: AnyArray, name: str, x: AnyArray) -> None:
     """Checks the mask of an array [B, L, ...].
 
     Real tokens must come first in their row: positions and recurrences count from its beginning.
@@ -33,11 +34,11 @@ def check_mask(mask_name: str, mask: Array, name: str, x: Array) -> None:
         )
 
 
-def kind_of_array(x: Array) -> str:
+def kind_of_array(x: AnyArray) -> str:
     """Its dtype and shape, for messages."""
     return f"{x.dtype}{list(x.shape)}"
 
 
-def is_known(x: Array) -> bool:
+def is_known(x: AnyArray) -> bool:
     """Whether the values of an array are there: not while a function is traced."""
     return not isinstance(x, jax.core.Tracer) and getattr(x, "is_fully_addressable", True)

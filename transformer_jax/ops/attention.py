@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.sums import einsum, softmax
@@ -21,7 +22,7 @@ from transformer_jax.ops.sums import einsum, softmax
 MASKED = -1e30
 
 #: (query positions [T], key positions [M]) -> additive bias [H, T, M].
-Bias = Callable[[jax.Array, jax.Array], jax.Array]
+Bias = Callable[[Array, Array], Array]
 
 
 class Hooks(NamedTuple):
@@ -35,10 +36,10 @@ class Hooks(NamedTuple):
 
     bias: Bias | None = None
     dropout_rate: float = 0.0
-    dropout_key: jax.Array | None = None
+    dropout_key: Array | None = None
     batch_axis: int = 0
 
-    def part(self, index: int | jax.Array) -> "Hooks":
+    def part(self, index: int | Array) -> "Hooks":
         """These, with a dropout key of their own for one of several parts."""
         if self.dropout_key is None:
             return self
@@ -49,12 +50,12 @@ class Hooks(NamedTuple):
 NO_HOOKS = Hooks()
 
 
-def causal_mask(length: int) -> jax.Array:
+def causal_mask(length: int) -> Array:
     """[L, L], True where key position <= query position."""
     return jnp.tril(jnp.ones((length, length), bool))
 
 
-def attention_mask(key_mask_BM: jax.Array, *, causal: bool) -> jax.Array:
+def attention_mask(key_mask_BM: Array, *, causal: bool) -> Array:
     """[B, 1, L or 1, M] for self-attention over real keys, optionally causal."""
     mask = key_mask_BM[:, None, None, :]
     if causal:
@@ -62,9 +63,7 @@ def attention_mask(key_mask_BM: jax.Array, *, causal: bool) -> jax.Array:
     return mask
 
 
-def attention_scores(
-    q_BTHK: jax.Array, k_BMGK: jax.Array, *, scale: float | None = None
-) -> jax.Array:
+def attention_scores(q_BTHK: Array, k_BMGK: Array, *, scale: float | None = None) -> Array:
     """Q K^T * scale, [B, H, T, M] float32; `scale` is 1 / sqrt(K) unless given."""
     batch, length, heads, width = q_BTHK.shape
     groups = k_BMGK.shape[2]
@@ -76,7 +75,7 @@ def attention_scores(
     return scores_BGTRM.swapaxes(2, 3).reshape(batch, heads, length, -1)
 
 
-def weighted_values(weights_BHTM: jax.Array, v_BMGK: jax.Array) -> jax.Array:
+def weighted_values(weights_BHTM: Array, v_BMGK: Array) -> Array:
     """sum_m weights * values, [B, T, H, K] float32."""
     batch, heads, length, slots = weights_BHTM.shape
     groups, width = v_BMGK.shape[2:]
@@ -88,14 +87,14 @@ def weighted_values(weights_BHTM: jax.Array, v_BMGK: jax.Array) -> jax.Array:
 
 
 def attention_weights(
-    q_BTHK: jax.Array,
-    k_BMGK: jax.Array,
-    mask: jax.Array,
-    bias_HTM: jax.Array | None = None,
+    q_BTHK: Array,
+    k_BMGK: Array,
+    mask: Array,
+    bias_HTM: Array | None = None,
     *,
     scale: float | None = None,
-    sink_H: jax.Array | None = None,
-) -> jax.Array:
+    sink_H: Array | None = None,
+) -> Array:
     """softmax(Q K^T * scale + bias) over the keys where the mask is True.
 
     Args:
@@ -118,16 +117,16 @@ def attention_weights(
 
 
 def dot_product_attention(
-    q_BTHK: jax.Array,
-    k_BMGK: jax.Array,
-    v_BMJV: jax.Array,
-    mask: jax.Array,
-    bias_HTM: jax.Array | None = None,
+    q_BTHK: Array,
+    k_BMGK: Array,
+    v_BMJV: Array,
+    mask: Array,
+    bias_HTM: Array | None = None,
     *,
     scale: float | None = None,
     dropout_rate: float = 0.0,
-    dropout_key: jax.Array | None = None,
-) -> jax.Array:
+    dropout_key: Array | None = None,
+) -> Array:
     """[B, T, H, K] in the dtype of the values; arguments as in `attention_weights`.
 
     Args:

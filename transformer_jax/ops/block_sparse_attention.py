@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from transformer_jax.ops.attention import Hooks
 from transformer_jax.ops.partial_attention import QKV, Partial, attend
@@ -24,7 +25,7 @@ from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sequences import pad_to_multiple
 
 #: (query positions [..., C, 1], key positions [..., 1, M]) -> boolean [..., C, M].
-Allowed = Callable[[jax.Array, jax.Array], jax.Array]
+Allowed = Callable[[Array, Array], Array]
 
 #: Approximate limit on the float32 scores of one step of the loop: what fits the cache of a
 #: CPU (4 MiB), and what fills other devices (256 MiB).
@@ -55,7 +56,7 @@ class BlockLayout:
         within = (n % per_class) * self.block + np.arange(self.block)
         return n // per_class + self.dilation * within
 
-    def fold(self, x: jax.Array) -> jax.Array:
+    def fold(self, x: Array) -> Array:
         """[B, L, ...] -> [N, B, C, ...], padded with zeros (False)."""
         batch, rest = x.shape[0], x.shape[2:]
         x = pad_to_multiple(x, self.block * self.dilation)
@@ -63,7 +64,7 @@ class BlockLayout:
         x = x.reshape(batch, -1, self.block, self.dilation, *rest)
         return jnp.moveaxis(x, (3, 1, 0), (0, 1, 2)).reshape(-1, batch, self.block, *rest)
 
-    def unfold(self, x: jax.Array) -> jax.Array:
+    def unfold(self, x: Array) -> Array:
         """[N, B, C, ...] -> [B, L, ...], without the padding."""
         _, batch, _, *rest = x.shape
         x = x.reshape(self.dilation, -1, batch, self.block, *rest)
@@ -86,11 +87,7 @@ def neighbour_reads(blocks: int, dilation: int, before: int, after: int) -> np.n
 
 
 def block_sparse_attention(
-    qkv: QKV,
-    key_mask_BL: jax.Array,
-    layout: BlockLayout,
-    allowed: Allowed | None,
-    hooks: Hooks,
+    qkv: QKV, key_mask_BL: Array, layout: BlockLayout, allowed: Allowed | None, hooks: Hooks
 ) -> Partial:
     """Each query reads the real, allowed keys of the blocks that its own block reads.
 
@@ -105,7 +102,7 @@ def block_sparse_attention(
     (blocks, reads), (batch, _, heads, _) = reads_NG.shape, q_BLHK.shape
     keys = reads * layout.block
 
-    def gather(x_BLHK: jax.Array) -> jax.Array:
+    def gather(x_BLHK: Array) -> Array:
         x_NGBCHK = layout.fold(x_BLHK)[reads_NG]
         return x_NGBCHK.transpose(0, 2, 4, 1, 3, 5).reshape(blocks, batch, heads, keys, -1)
 
@@ -120,7 +117,7 @@ def block_sparse_attention(
         jnp.asarray(layout.positions_NC[reads_NG].reshape(blocks, keys), jnp.int32),
     )
 
-    def one_step(inputs: tuple[jax.Array, ...]) -> Partial:
+    def one_step(inputs: tuple[Array, ...]) -> Partial:
         numbers_N, q_NBHCK, k_NBHMK, v_NBHMV, mask_NBM, q_at_NC, k_at_NM = inputs
         mask = mask_NBM[:, :, None, None, :]
         if allowed is not None:
@@ -131,7 +128,7 @@ def block_sparse_attention(
         part = hooks.part(numbers_N[0])._replace(batch_axis=1)
         return attend(q_NBHCK, k_NBHMK, v_NBHMV, mask, bias, part)
 
-    def in_steps(inputs: tuple[jax.Array, ...], steps: int) -> Partial:
+    def in_steps(inputs: tuple[Array, ...], steps: int) -> Partial:
         if steps == 1:
             return one_step(inputs)
         split = tuple(x.reshape(steps, blocks // steps, *x.shape[1:]) for x in inputs)

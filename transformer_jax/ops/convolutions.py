@@ -9,11 +9,11 @@ early output by that much. Up to `direct_length` positions the plain sum is comp
 as a Toeplitz matrix product. It is exactly causal, and cheaper than three transforms there.
 """
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 
-def short_convolution(x_BLE: jax.Array, kernel_WE: jax.Array) -> jax.Array:
+def short_convolution(x_BLE: Array, kernel_WE: Array) -> Array:
     """[B, L, E] by W shifted sums; kernel[W - 1] multiplies the position itself."""
     width, length = kernel_WE.shape[0], x_BLE.shape[1]
     x = jnp.pad(x_BLE, ((0, 0), (width - 1, 0), (0, 0)))
@@ -21,21 +21,15 @@ def short_convolution(x_BLE: jax.Array, kernel_WE: jax.Array) -> jax.Array:
     return sum(x[:, w : w + length] * kernel_WE[None, None, w] for w in range(width))  # type: ignore[return-value]
 
 
-def short_convolution_step(
-    x_BE: jax.Array, window_BPE: jax.Array, kernel_WE: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def short_convolution_step(x_BE: Array, window_BPE: Array, kernel_WE: Array) -> tuple[Array, Array]:
     """One position: (y, the next window); `window` holds the P = W - 1 inputs before it."""
     inputs_BWE = jnp.concatenate([window_BPE, x_BE[:, None].astype(window_BPE.dtype)], axis=1)
     return (inputs_BWE * kernel_WE[None]).sum(axis=1), inputs_BWE[:, 1:]
 
 
 def long_convolution(
-    u_BLD: jax.Array,
-    kernel: jax.Array,
-    reverse_kernel: jax.Array | None = None,
-    *,
-    direct_length: int,
-) -> jax.Array:
+    u_BLD: Array, kernel: Array, reverse_kernel: Array | None = None, *, direct_length: int
+) -> Array:
     """Convolves each channel with its filter; float32.
 
     Args:
@@ -60,7 +54,7 @@ def long_convolution(
     return jnp.fft.irfft(spectrum, n=size, axis=1)[:, :length]
 
 
-def _direct(u_BLD: jax.Array, kernel: jax.Array, later: jax.Array) -> jax.Array:
+def _direct(u_BLD: Array, kernel: Array, later: Array) -> Array:
     length = u_BLD.shape[1]
     kernel, later = (jnp.pad(x, ((0, length - len(x)), (0, 0))) for x in (kernel, later))
     by_lag = jnp.concatenate([kernel, later[::-1]])  # lags 0 ... L - 1, -L ... -1

@@ -21,23 +21,19 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.ops.scans import by_chunks_and_heads, channel_decay_scores, head_decay_scores
 from transformer_jax.ops.sequences import unchunked
 
 #: q, k, v, e and log w, the arguments of the functions below.
-DeltaRuleInputs = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+DeltaRuleInputs = tuple[Array, Array, Array, Array, Array]
 
 
 @partial(jax.checkpoint, static_argnums=(5,))
 def delta_rule_scan(
-    q_BLHK: jax.Array,
-    k_BLHK: jax.Array,
-    v_BLHV: jax.Array,
-    e_BLHK: jax.Array,
-    log_decay: jax.Array,
-    chunk: int,
-) -> tuple[jax.Array, jax.Array]:
+    q_BLHK: Array, k_BLHK: Array, v_BLHV: Array, e_BLHK: Array, log_decay: Array, chunk: int
+) -> tuple[Array, Array]:
     """The whole sequence, from a state of zeros.
 
     Args:
@@ -60,7 +56,7 @@ def delta_rule_scan(
     solved = unit_lower_inverse(jnp.tril(erased, -1))
     parts = (solved @ v, solved @ (e * since), jnp.swapaxes(k * until, -1, -2), total)
 
-    def turn(state: jax.Array, part: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple]:
+    def turn(state: Array, part: tuple[Array, ...]) -> tuple[Array, tuple]:
         new, reads, keys, kept = part
         written = new - reads @ state
         return kept * state + keys @ written, (state, written)
@@ -74,13 +70,8 @@ def delta_rule_scan(
 
 
 def delta_rule_step(
-    q_BHK: jax.Array,
-    k_BHK: jax.Array,
-    v_BHV: jax.Array,
-    e_BHK: jax.Array,
-    log_decay: jax.Array,
-    state_BHKV: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+    q_BHK: Array, k_BHK: Array, v_BHV: Array, e_BHK: Array, log_decay: Array, state_BHKV: Array
+) -> tuple[Array, Array]:
     """One position of `delta_rule_scan`: (y [B, H, V], the next state), float32."""
     q_BHK, k_BHK, v_BHV, e_BHK = (x.astype(jnp.float32) for x in (q_BHK, k_BHK, v_BHV, e_BHK))
     decay = jnp.exp(log_decay)
@@ -91,7 +82,7 @@ def delta_rule_step(
 
 
 @jax.custom_vjp
-def unit_lower_inverse(strictly_lower: jax.Array) -> jax.Array:
+def unit_lower_inverse(strictly_lower: Array) -> Array:
     """(I + A)^-1 of [..., C, C], C a power of two, by merging the inverses of diagonal blocks.
 
         [ P 0 ]^-1   [   P^-1          0  ]
@@ -111,16 +102,16 @@ def unit_lower_inverse(strictly_lower: jax.Array) -> jax.Array:
     return jnp.concatenate([upper, jnp.concatenate([lower, second], axis=-1)], axis=-2)
 
 
-def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+def _product(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision="highest")
 
 
-def _forward(strictly_lower: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _forward(strictly_lower: Array) -> tuple[Array, Array]:
     inverse = unit_lower_inverse(strictly_lower)
     return inverse, inverse
 
 
-def _backward(inverse: jax.Array, change: jax.Array) -> tuple[jax.Array]:
+def _backward(inverse: Array, change: Array) -> tuple[Array]:
     transposed = jnp.swapaxes(inverse, -1, -2)
     return (-_product(_product(transposed, change), transposed),)
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 
 class DiagonalSSM(NamedTuple):
@@ -28,17 +29,17 @@ class DiagonalSSM(NamedTuple):
         weight_imag: Im W.
     """
 
-    rate: jax.Array
-    angle: jax.Array
-    weight_real: jax.Array
-    weight_imag: jax.Array
+    rate: Array
+    angle: Array
+    weight_real: Array
+    weight_imag: Array
 
 
 class ComplexState(NamedTuple):
     """Real and imaginary part of the systems' state, [..., D, N] float32 each."""
 
-    real: jax.Array
-    imag: jax.Array
+    real: Array
+    imag: Array
 
 
 def empty_state(shape: tuple[int, ...]) -> ComplexState:
@@ -47,7 +48,7 @@ def empty_state(shape: tuple[int, ...]) -> ComplexState:
 
 
 def discretize(
-    log_dt_D: jax.Array, log_decay_DN: jax.Array, frequency_DN: jax.Array, c_DN2: jax.Array
+    log_dt_D: Array, log_decay_DN: Array, frequency_DN: Array, c_DN2: Array
 ) -> DiagonalSSM:
     """The discrete system of A = -exp(log_decay) + i frequency, B = 1 and C.
 
@@ -63,7 +64,7 @@ def discretize(
     return DiagonalSSM(step_DN.real, step_DN.imag, weight_DN.real, weight_DN.imag)
 
 
-def ssm_kernel(ssm: DiagonalSSM, length: int) -> jax.Array:
+def ssm_kernel(ssm: DiagonalSSM, length: int) -> Array:
     """kernel [L, D] for l = 0 ... L - 1.
 
     With l = i J + j and J about sqrt(L), e^(dt A l) is a factor for i times a factor for j.
@@ -83,7 +84,7 @@ def ssm_kernel(ssm: DiagonalSSM, length: int) -> jax.Array:
     return 2.0 * kernel_IJD.reshape(-1, kernel_IJD.shape[-1])[:length]
 
 
-def _powers(ssm: DiagonalSSM, steps: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _powers(ssm: DiagonalSSM, steps: Array) -> tuple[Array, Array]:
     """Real and imaginary part of e^(dt A steps); steps are whole numbers."""
     # Rounding angle * steps would change the phase by 1e-7 of all turns so far. The turns are
     # split instead: `coarse * steps` is exact for some ten thousand steps, and `fine` is small.
@@ -96,7 +97,7 @@ def _powers(ssm: DiagonalSSM, steps: jax.Array) -> tuple[jax.Array, jax.Array]:
     return size * jnp.cos(phase), size * jnp.sin(phase)
 
 
-def ssm_step(ssm: DiagonalSSM, u: jax.Array, state: ComplexState) -> tuple[jax.Array, ComplexState]:
+def ssm_step(ssm: DiagonalSSM, u: Array, state: ComplexState) -> tuple[Array, ComplexState]:
     """One step of the recurrence: inputs [..., D] -> (y [..., D] float32, the next state)."""
     ssm = DiagonalSSM(*(jax.lax.broadcast_to_rank(x, u.ndim + 1) for x in ssm))
     cos, sin = _powers(ssm, jnp.ones((), jnp.float32))

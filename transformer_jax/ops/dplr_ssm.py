@@ -30,12 +30,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.ops.convolutions import long_convolution
 from transformer_jax.ops.diagonal_ssm import ComplexState, DiagonalSSM, ssm_kernel
 
 #: Multiplies a sequence by a fixed one.
-Product = Callable[[jax.Array], jax.Array]
+Product = Callable[[Array], Array]
 
 
 class DPLR(NamedTuple):
@@ -48,19 +49,19 @@ class DPLR(NamedTuple):
         output_maps: C of each output [R, D, N].
     """
 
-    pole: jax.Array
-    low_rank: jax.Array
-    input_map: jax.Array
-    output_maps: jax.Array
+    pole: Array
+    low_rank: Array
+    input_map: Array
+    output_maps: Array
 
 
 def scaled_system(
-    log_dt_D: jax.Array,
-    log_decay_DN: jax.Array,
-    frequency_DN: jax.Array,
-    low_rank_DN2: jax.Array,
-    input_map_DN2: jax.Array,
-    output_maps_RDN2: jax.Array,
+    log_dt_D: Array,
+    log_decay_DN: Array,
+    frequency_DN: Array,
+    low_rank_DN2: Array,
+    input_map_DN2: Array,
+    output_maps_RDN2: Array,
 ) -> DPLR:
     """The system of Lambda = -exp(log_decay) + i frequency, P, B and C.
 
@@ -81,7 +82,7 @@ def scaled_system(
     )
 
 
-def dplr_kernels(ssm: DPLR, length: int, *, direct_length: int) -> list[jax.Array]:
+def dplr_kernels(ssm: DPLR, length: int, *, direct_length: int) -> list[Array]:
     """The kernel [L, D] of each output, l = 0 ... L - 1.
 
     Args:
@@ -95,7 +96,7 @@ def dplr_kernels(ssm: DPLR, length: int, *, direct_length: int) -> list[jax.Arra
     rate_DN = 0.5 * jnp.log1p(jnp.maximum(shrinking_DN, jnp.finfo(jnp.float32).epsneg - 1.0))
     angle_DN = jnp.arctan2(2.0 * ssm.pole.imag, 1.0 - jnp.abs(ssm.pole) ** 2)
 
-    def diagonal_kernel(left_DN: jax.Array, right_DN: jax.Array) -> jax.Array:
+    def diagonal_kernel(left_DN: Array, right_DN: Array) -> Array:
         weight_DN = left_DN * resolvent_DN * right_DN
         return ssm_kernel(DiagonalSSM(rate_DN, angle_DN, weight_DN.real, weight_DN.imag), length)
 
@@ -104,14 +105,14 @@ def dplr_kernels(ssm: DPLR, length: int, *, direct_length: int) -> list[jax.Arra
     entering_LD = _times_one_plus_z(diagonal_kernel(row_DN, ssm.input_map))
     fed_back_LD = _quotient(entering_LD, feedback_LD.at[0].add(1.0), direct_length)
 
-    def kernel(c_DN: jax.Array) -> jax.Array:
+    def kernel(c_DN: Array) -> Array:
         fed_back = _times(diagonal_kernel(c_DN, ssm.low_rank), fed_back_LD, direct_length)
         return 2.0 * (diagonal_kernel(c_DN, ssm.input_map) - fed_back)
 
     return [kernel(c_DN) for c_DN in ssm.output_maps]
 
 
-def dplr_step(ssm: DPLR, u: jax.Array, state: ComplexState) -> tuple[jax.Array, ComplexState]:
+def dplr_step(ssm: DPLR, u: Array, state: ComplexState) -> tuple[Array, ComplexState]:
     """One step: inputs [..., D] -> (the first output y [..., D] float32, the next state)."""
     resolvent_DN = 1.0 / (1.0 - ssm.pole)
     gain_D = 1.0 + 2.0 * (jnp.abs(ssm.low_rank) ** 2 * resolvent_DN.real).sum(axis=-1)
@@ -129,30 +130,30 @@ def dplr_step(ssm: DPLR, u: jax.Array, state: ComplexState) -> tuple[jax.Array, 
     return y, ComplexState(after.real, after.imag)
 
 
-def _complex(x: jax.Array) -> jax.Array:
+def _complex(x: Array) -> Array:
     return jax.lax.complex(x[..., 0], x[..., 1])
 
 
-def _times_one_plus_z(a_LD: jax.Array) -> jax.Array:
+def _times_one_plus_z(a_LD: Array) -> Array:
     return a_LD + jnp.pad(a_LD, ((1, 0), (0, 0)))[:-1]
 
 
-def _times(a_LD: jax.Array, b: jax.Array, direct_length: int) -> jax.Array:
+def _times(a_LD: Array, b: Array, direct_length: int) -> Array:
     """The product of two power series, to as many terms as `a` has; b is [any length, D]."""
     return long_convolution(a_LD[None], b, direct_length=direct_length)[0]
 
 
-def _quotient(a_LD: jax.Array, b_LD: jax.Array, direct_length: int) -> jax.Array:
+def _quotient(a_LD: Array, b_LD: Array, direct_length: int) -> Array:
     """a / b for power series with b[0] not zero."""
     times = partial(_times, direct_length=direct_length)
     reciprocal = _reciprocal(jax.lax.stop_gradient(b_LD), direct_length)
 
-    def solve(matvec: Product, a_LD: jax.Array) -> jax.Array:
+    def solve(matvec: Product, a_LD: Array) -> Array:
         first = times(reciprocal, a_LD)
         # One step of refinement takes away the rounding of the reciprocal.
         return first + times(reciprocal, a_LD - matvec(first))
 
-    def transpose_solve(vecmat: Product, a_LD: jax.Array) -> jax.Array:
+    def transpose_solve(vecmat: Product, a_LD: Array) -> Array:
         # The transpose of a causal convolution is the same one on reversed sequences.
         return solve(lambda x: vecmat(x[::-1])[::-1], a_LD[::-1])[::-1]
 
@@ -160,12 +161,12 @@ def _quotient(a_LD: jax.Array, b_LD: jax.Array, direct_length: int) -> jax.Array
     return jax.lax.custom_linear_solve(partial(times, b_LD), a_LD, solve, transpose_solve)
 
 
-def _reciprocal(b_LD: jax.Array, direct_length: int) -> jax.Array:
+def _reciprocal(b_LD: Array, direct_length: int) -> Array:
     """1 / b: the first terms one by one, then Newton's iteration, which doubles their number."""
     first = min(max(direct_length, 1), b_LD.shape[0])
     behind = jnp.pad(b_LD[1:first], ((0, 1), (0, 0)))
 
-    def add_term(latest: jax.Array, _: None) -> tuple[jax.Array, None]:
+    def add_term(latest: Array, _: None) -> tuple[Array, None]:
         term_D = -(behind * latest).sum(axis=0) / b_LD[0]
         return jnp.concatenate([term_D[None], latest[:-1]]), None
 

@@ -10,11 +10,12 @@ so they are the same on one device and on many.
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.ops.sharding import rows_part
 
 
-def random_bits(key: jax.Array, shape: tuple[int, ...], batch_axis: int = 0) -> jax.Array:
+def random_bits(key: Array, shape: tuple[int, ...], batch_axis: int = 0) -> Array:
     """Uniform uint32 of `shape`: a hash of each flat index and `key`.
 
     Args:
@@ -39,7 +40,7 @@ def random_bits(key: jax.Array, shape: tuple[int, ...], batch_axis: int = 0) -> 
     return h ^ (h >> 16)
 
 
-def dropout(x: jax.Array, rate: float, key: jax.Array | None, *, batch_axis: int = 0) -> jax.Array:
+def dropout(x: Array, rate: float, key: Array | None, *, batch_axis: int = 0) -> Array:
     """Zeroes each element with probability `rate` and scales the rest by 1/(1-rate).
 
     Args:

@@ -18,6 +18,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.errors import UserError
 from transformer_jax.ops.attention import NO_HOOKS, Hooks, dot_product_attention
@@ -30,15 +31,15 @@ _SPLASH_BLOCK, _LANES = 512, 128
 
 
 def flash_attention(
-    q_BTHK: jax.Array,
-    k_BMGK: jax.Array,
-    v_BMGK: jax.Array,
-    key_mask_BM: jax.Array,
+    q_BTHK: Array,
+    k_BMGK: Array,
+    v_BMGK: Array,
+    key_mask_BM: Array,
     hooks: Hooks = NO_HOOKS,
     *,
     causal: bool = False,
     scale: float | None = None,
-) -> jax.Array:
+) -> Array:
     """As `blockwise_attention`, by the fastest kernel; padding must be at the end of each row."""
     scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
     kernel = chosen_kernel(q_BTHK, hooks)
@@ -52,7 +53,7 @@ def flash_attention(
     return by_rows_and_heads(attend, q_BTHK, k_BMGK, v_BMGK, key_mask_BM)
 
 
-def chosen_kernel(q: jax.Array | jax.ShapeDtypeStruct, hooks: Hooks = NO_HOOKS) -> str:
+def chosen_kernel(q: Array | jax.ShapeDtypeStruct, hooks: Hooks = NO_HOOKS) -> str:
     """What `flash_attention` uses for these queries: `cudnn`, `splash` or `blockwise`."""
     if hooks.bias is not None or (hooks.dropout_key is not None and hooks.dropout_rate > 0.0):
         return "blockwise"
@@ -63,12 +64,8 @@ def chosen_kernel(q: jax.Array | jax.ShapeDtypeStruct, hooks: Hooks = NO_HOOKS) 
 
 
 def by_rows_and_heads(
-    attend: Callable[..., jax.Array],
-    q_BTHK: jax.Array,
-    k_BMGK: jax.Array,
-    v_BMGK: jax.Array,
-    key_mask_BM: jax.Array,
-) -> jax.Array:
+    attend: Callable[..., Array], q_BTHK: Array, k_BMGK: Array, v_BMGK: Array, key_mask_BM: Array
+) -> Array:
     """`attend(q, k, v, key_mask)`, computed by each device for its rows and heads.
 
     The rows are the logical axis "batch". Heads of keys and values that the mesh does not divide
@@ -82,14 +79,8 @@ def by_rows_and_heads(
 
 
 def cudnn_attention(
-    q_BTHK: jax.Array,
-    k_BMGK: jax.Array,
-    v_BMGK: jax.Array,
-    key_mask_BM: jax.Array,
-    *,
-    causal: bool,
-    scale: float,
-) -> jax.Array:
+    q_BTHK: Array, k_BMGK: Array, v_BMGK: Array, key_mask_BM: Array, *, causal: bool, scale: float
+) -> Array:
     """cuDNN's kernel, for one device; every row needs a key."""
     try:
         return jax.nn.dot_product_attention(
@@ -109,14 +100,8 @@ def cudnn_attention(
 
 
 def splash_attention(
-    q_BTHK: jax.Array,
-    k_BMGK: jax.Array,
-    v_BMGK: jax.Array,
-    key_mask_BM: jax.Array,
-    *,
-    causal: bool,
-    scale: float,
-) -> jax.Array:
+    q_BTHK: Array, k_BMGK: Array, v_BMGK: Array, key_mask_BM: Array, *, causal: bool, scale: float
+) -> Array:
     """JAX's splash attention kernel, for one TPU; every row needs a key.
 
     Blocks above the diagonal are skipped where `causal`.
@@ -147,7 +132,7 @@ def splash_attention(
     of_queries = jnp.ones(q.shape[2], jnp.int32)
     of_keys = pad_to_multiple(key_mask_BM, k_block).astype(jnp.int32)
 
-    def row(q: jax.Array, k: jax.Array, v: jax.Array, of_keys: jax.Array) -> jax.Array:
+    def row(q: Array, k: Array, v: Array, of_keys: Array) -> Array:
         return kernel(q, k, v, splash.SegmentIds(of_queries, of_keys))
 
     y = jax.vmap(row)(q, k, v, of_keys)
@@ -165,16 +150,16 @@ _KERNELS = {"cudnn": cudnn_attention, "splash": splash_attention}
 
 
 def blockwise_attention(
-    q_BTHK: jax.Array,
-    k_BMGK: jax.Array,
-    v_BMGV: jax.Array,
-    key_mask_BM: jax.Array,
+    q_BTHK: Array,
+    k_BMGK: Array,
+    v_BMGV: Array,
+    key_mask_BM: Array,
     hooks: Hooks = NO_HOOKS,
     *,
     causal: bool = False,
     scale: float | None = None,
     block: int = 64,
-) -> jax.Array:
+) -> Array:
     """Attends from positions 0 ... T-1 to 0 ... M-1, in blocks on any backend.
 
     Args:
@@ -191,7 +176,7 @@ def blockwise_attention(
     q_blocks = jnp.moveaxis(chunked(q_BTHK, block), 1, 0)
 
     @partial(jax.checkpoint, prevent_cse=False)  # the loop around it does that already
-    def attend(numbered: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def attend(numbered: tuple[Array, Array]) -> Array:
         number, q_BCHK = numbered
         q_at_C = number * block + jnp.arange(block)
         mask = key_mask_BM[:, None, None, :]

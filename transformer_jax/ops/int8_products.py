@@ -27,6 +27,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.ops.matrices import LARGEST, Int8Matrix, Int8Products, Int8Rows, Static
 from transformer_jax.ops.sums import apart
@@ -41,7 +42,7 @@ _TABLE_ROWS = 64
 
 
 @jax.custom_jvp
-def nearest(x: jax.Array) -> jax.Array:
+def nearest(x: Array) -> Array:
     """x rounded to whole numbers from -127 to 127, halves to even.
 
     Its derivative is 1, and 0 for what is cut.
@@ -52,7 +53,7 @@ def nearest(x: jax.Array) -> jax.Array:
 nearest.defjvps(lambda dx, y, x: jnp.where(jnp.abs(x) < LARGEST + 0.5, dx, 0.0))
 
 
-def rounded(x: jax.Array, alpha: jax.Array | None, contracted: int) -> tuple[jax.Array, jax.Array]:
+def rounded(x: Array, alpha: Array | None, contracted: int) -> tuple[Array, Array]:
     """The whole numbers of what is multiplied with a matrix, and the factor that gave them.
 
     Args:
@@ -71,7 +72,7 @@ def rounded(x: jax.Array, alpha: jax.Array | None, contracted: int) -> tuple[jax
     return nearest(x * alpha), alpha
 
 
-def static_factor(w: jax.Array, contracted: int) -> jax.Array:
+def static_factor(w: Array, contracted: int) -> Array:
     """m of a matrix that is multiplied with something: no pair exceeds int16.
 
     Args:
@@ -88,14 +89,12 @@ def static_factor(w: jax.Array, contracted: int) -> jax.Array:
     return jax.lax.stop_gradient(jnp.minimum(_factor(jnp.abs(w_IO).max()), by_pairs))
 
 
-def lookup_factor(w: jax.Array) -> jax.Array:
+def lookup_factor(w: Array) -> Array:
     """m of a table that is only looked up, a float32 scalar."""
     return _factor(jnp.abs(w.astype(jnp.float32)).max())
 
 
-def in_static_int8(
-    w: jax.Array, contracted: int, factor: jax.Array, alpha: jax.Array | None
-) -> Int8Products:
+def in_static_int8(w: Array, contracted: int, factor: Array, alpha: Array | None) -> Int8Products:
     """A matrix for `static` products.
 
     Args:
@@ -110,7 +109,7 @@ def in_static_int8(
     return Int8Products(nearest(w.astype(jnp.float32) * factor), scale, static)
 
 
-def in_dynamic_int8(w: jax.Array, contracted: int) -> Int8Products:
+def in_dynamic_int8(w: Array, contracted: int) -> Int8Products:
     """A matrix for `dynamic` products.
 
     Args:
@@ -137,19 +136,19 @@ def in_rows(w: Int8Products, contracted: int) -> Int8Rows:
     return Int8Rows(values, turned.scale, w.static, sums)
 
 
-def quantize(w: jax.Array, contracted: int) -> Int8Matrix:
+def quantize(w: Array, contracted: int) -> Int8Matrix:
     """A matrix of floats with the nearest int8 values, as of `in_dynamic_int8`."""
     rows = in_rows(in_dynamic_int8(w, contracted), contracted)
     return Int8Matrix(rows.values, rows.scale)
 
 
 def of_whole(
-    x: jax.Array,
+    x: Array,
     w: Int8Matrix | Int8Products,
     contracted: int,
-    bias: jax.Array | None,
-    product: Callable[[jax.Array], jax.Array],
-) -> jax.Array:
+    bias: Array | None,
+    product: Callable[[Array], Array],
+) -> Array:
     """A product of whole numbers in float32, plus a bias.
 
     Args:
@@ -183,10 +182,10 @@ def of_whole(
     return y if bias is None else y + jax.lax.broadcast_to_rank(bias, y.ndim)
 
 
-def _factor(largest: jax.Array) -> jax.Array:
+def _factor(largest: Array) -> Array:
     """127 / the largest size of some numbers; 127 where they are all 0."""
     return jax.lax.stop_gradient(LARGEST / _nonzero(largest))
 
 
-def _nonzero(x: jax.Array) -> jax.Array:
+def _nonzero(x: Array) -> Array:
     return jnp.where(x == 0, 1.0, x)

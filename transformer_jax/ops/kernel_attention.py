@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.ops.attention import MASKED, causal_mask
 from transformer_jax.ops.scans import states_before
@@ -41,9 +42,9 @@ class KernelSums(NamedTuple):
         log_scale: [B, H], m: the largest l_j.
     """
 
-    value: jax.Array
-    key: jax.Array
-    log_scale: jax.Array
+    value: Array
+    key: Array
+    log_scale: Array
 
 
 def empty_sums(batch: int, heads: int, features: int, width: int) -> KernelSums:
@@ -56,10 +57,7 @@ def empty_sums(batch: int, heads: int, features: int, width: int) -> KernelSums:
 
 
 def sum_keys(
-    k_BMHR: jax.Array,
-    v_BMHV: jax.Array,
-    log_scale_BMH: jax.Array,
-    norm_k_BMHR: jax.Array | None = None,
+    k_BMHR: Array, v_BMHV: Array, log_scale_BMH: Array, norm_k_BMHR: Array | None = None
 ) -> KernelSums:
     """K^T V over the whole length M.
 
@@ -77,9 +75,7 @@ def sum_keys(
     )
 
 
-def read_sums(
-    q_BTHR: jax.Array, sums: KernelSums, norm_q_BTHR: jax.Array | None = None
-) -> jax.Array:
+def read_sums(q_BTHR: Array, sums: KernelSums, norm_q_BTHR: Array | None = None) -> Array:
     """Q (K^T V), normalised: [B, T, H, V] float32."""
     norm_q_BTHR = q_BTHR if norm_q_BTHR is None else norm_q_BTHR
     y_BTHV = jnp.einsum("bthr,bhrv->bthv", q_BTHR, sums.value)
@@ -87,14 +83,14 @@ def read_sums(
 
 
 def kernel_attention_step(
-    q_BHR: jax.Array,
-    k_BHR: jax.Array,
-    v_BHV: jax.Array,
-    log_scale_BH: jax.Array,
+    q_BHR: Array,
+    k_BHR: Array,
+    v_BHV: Array,
+    log_scale_BH: Array,
     sums: KernelSums,
-    norm_q_BHR: jax.Array | None = None,
-    norm_k_BHR: jax.Array | None = None,
-) -> tuple[jax.Array, KernelSums]:
+    norm_q_BHR: Array | None = None,
+    norm_k_BHR: Array | None = None,
+) -> tuple[Array, KernelSums]:
     """Adds one key and reads: ([B, H, V] float32, the next sums)."""
     norm_k_BHR = k_BHR if norm_k_BHR is None else norm_k_BHR
     top_BH = jnp.maximum(sums.log_scale, log_scale_BH)
@@ -111,14 +107,14 @@ def kernel_attention_step(
 
 
 def causal_kernel_attention(
-    q_BLHR: jax.Array,
-    k_BLHR: jax.Array,
-    v_BLHV: jax.Array,
-    log_scale_BLH: jax.Array,
+    q_BLHR: Array,
+    k_BLHR: Array,
+    v_BLHV: Array,
+    log_scale_BLH: Array,
     chunk: int,
-    norm_q_BLHR: jax.Array | None = None,
-    norm_k_BLHR: jax.Array | None = None,
-) -> jax.Array:
+    norm_q_BLHR: Array | None = None,
+    norm_k_BLHR: Array | None = None,
+) -> Array:
     """Each query reads the keys up to its own position.
 
     Within a chunk by a C x C matrix of scores, across chunks by the running sums.
@@ -168,5 +164,5 @@ def causal_kernel_attention(
     return unchunked(_normalised(y_BNCHV, norm_BNCH), length)
 
 
-def _normalised(y: jax.Array, norm: jax.Array) -> jax.Array:
+def _normalised(y: Array, norm: Array) -> Array:
     return y / jnp.maximum(norm, _TINY)[..., None]

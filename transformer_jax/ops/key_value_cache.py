@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from transformer_jax.ops.attention import MASKED
 from transformer_jax.ops.sums import einsum, exp
@@ -31,11 +31,11 @@ _LEAST_BLOCK = 8
 class KeyValueCache(NamedTuple):
     """A decoder state whose leaves lead with tokens; the hypotheses come second."""
 
-    key: jax.Array  #: [T, N, G, K]
-    value: jax.Array  #: [T, N, G, K]
+    key: Array  #: [T, N, G, K]
+    value: Array  #: [T, N, G, K]
     #: [T, B, Z] int32: which hypothesis of the sentence wrote the token that each one has there;
     #: None: each has its own tokens
-    ancestors: jax.Array | None = None
+    ancestors: Array | None = None
 
     @property
     def room(self) -> int:
@@ -49,17 +49,17 @@ class KeyValueCache(NamedTuple):
         zeros = jnp.zeros((-(-room // block) * block, batch, heads, width), dtype)
         return cls(zeros, zeros)
 
-    def at(self, places_M: jax.Array) -> "KeyValueCache":
+    def at(self, places_M: Array) -> "KeyValueCache":
         """The tokens at these places alone."""
         return jax.tree.map(lambda leaf: leaf[places_M], self)
 
-    def write(self, k_NGK: jax.Array, v_NGK: jax.Array, place: jax.Array) -> "KeyValueCache":
+    def write(self, k_NGK: Array, v_NGK: Array, place: Array) -> "KeyValueCache":
         """With a token's key and value at `place`.
 
         Read the returned cache, not this one: otherwise XLA keeps a copy of all of it.
         """
 
-        def put(leaf: jax.Array, new: jax.Array) -> jax.Array:
+        def put(leaf: Array, new: Array) -> Array:
             return lax.dynamic_update_index_in_dim(leaf, new.astype(leaf.dtype), place, axis=0)
 
         ancestors_TBZ = self.ancestors
@@ -74,7 +74,7 @@ class KeyValueCache(NamedTuple):
         """A cache from which `select` can be called."""
         return self._replace(ancestors=jnp.zeros((self.room, batch, beams), jnp.int32))
 
-    def select(self, parents_BZ: jax.Array) -> "KeyValueCache":
+    def select(self, parents_BZ: Array) -> "KeyValueCache":
         """Each hypothesis with the tokens of its parent, a hypothesis of the same sentence."""
         assert self.ancestors is not None
         ancestors_TBZ = jnp.take_along_axis(
@@ -82,9 +82,7 @@ class KeyValueCache(NamedTuple):
         )
         return self._replace(ancestors=ancestors_TBZ)
 
-    def of_sentences(
-        self, columns: Callable[[jax.Array], jax.Array], beams: int
-    ) -> "KeyValueCache":
+    def of_sentences(self, columns: Callable[[Array], Array], beams: int) -> "KeyValueCache":
         """The cache of some sentences.
 
         Args:
@@ -92,14 +90,14 @@ class KeyValueCache(NamedTuple):
           beams: hypotheses of a sentence.
         """
 
-        def taken(leaf: jax.Array) -> jax.Array:
+        def taken(leaf: Array) -> Array:
             by_sentence = columns(leaf.reshape(self.room, -1, beams, *leaf.shape[2:]))
             return by_sentence.reshape(self.room, -1, *leaf.shape[2:])
 
         ancestors_TBZ = None if self.ancestors is None else columns(self.ancestors)
         return KeyValueCache(taken(self.key), taken(self.value), ancestors_TBZ)
 
-    def rows(self, places: jax.Array) -> jax.Array:
+    def rows(self, places: Array) -> Array:
         """Rows of `key` and `value` that hold the tokens of hypothesis n at `places` [N, ...]."""
         row = jnp.arange(len(places)).reshape(-1, *(1,) * (places.ndim - 1))
         if self.ancestors is None:
@@ -107,10 +105,10 @@ class KeyValueCache(NamedTuple):
         beams = self.ancestors.shape[2]
         return row // beams * beams + self.ancestors[places, row // beams, row % beams]
 
-    def part(self, start: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+    def part(self, start: Array, size: int) -> tuple[Array, Array]:
         """Keys and values [size, N, G, K] that each hypothesis has from `start`."""
 
-        def read(leaf: jax.Array) -> jax.Array:
+        def read(leaf: Array) -> Array:
             part = lax.dynamic_slice_in_dim(leaf, start, size)
             if self.ancestors is None:
                 return part
@@ -129,7 +127,7 @@ class PerSentence(NamedTuple):
 
 
 def map_state(
-    function: Callable[[jax.Array], jax.Array],
+    function: Callable[[Array], Array],
     state: Any,
     of_cache: Callable[[KeyValueCache], KeyValueCache] = lambda cache: cache,
     *,
@@ -149,15 +147,15 @@ def map_state(
 
 
 def attend_to_cache(
-    q_NHK: jax.Array,
+    q_NHK: Array,
     cache: KeyValueCache,
-    reads_T: jax.Array,
-    bias_HT: jax.Array | None = None,
+    reads_T: Array,
+    bias_HT: Array | None = None,
     *,
-    length: jax.Array | None = None,
+    length: Array | None = None,
     scale: float | None = None,
-    sink_H: jax.Array | None = None,
-) -> jax.Array:
+    sink_H: Array | None = None,
+) -> Array:
     """The attention of one token of each hypothesis, [N, H, K] in the dtype of the values.
 
     Args:
@@ -173,10 +171,10 @@ def attend_to_cache(
     block = cache.room if length is None else _block(cache.room)
     num_blocks = 1 if length is None else (length + block - 1) // block
 
-    def add_block(index: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def add_block(index: Array, so_far: tuple[Array, ...]) -> tuple[Array, ...]:
         top_NH, total_NH, sum_NHK = so_far
 
-        def part(x: jax.Array, axis: int = 0) -> jax.Array:
+        def part(x: Array, axis: int = 0) -> Array:
             return lax.dynamic_slice_in_dim(x, index * block, block, axis)
 
         k_CNGK, v_CNGK = cache.part(index * block, block)

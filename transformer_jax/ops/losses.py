@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import DTypeLike
 
 from transformer_jax.ops.matmul import product, transposed
@@ -34,19 +35,19 @@ class SoftLabels(NamedTuple):
         shares: float32 [..., K]; the label keeps what they leave of 1.
     """
 
-    ids: jax.Array
-    shares: jax.Array
+    ids: Array
+    shares: Array
 
 
 class _Targets(NamedTuple):
-    labels: jax.Array
-    weights: jax.Array
+    labels: Array
+    weights: Array
     soft: SoftLabels | None
 
 
 #: Hidden states, kernel and, if there is one, bias; also their gradients.
-_Inputs = tuple[jax.Array, jax.Array, jax.Array | None]
-_Sums = tuple[jax.Array, jax.Array]  # of the loss, of the negative log-likelihood
+_Inputs = tuple[Array, Array, Array | None]
+_Sums = tuple[Array, Array]  # of the loss, of the negative log-likelihood
 
 
 class _Form(NamedTuple):
@@ -92,8 +93,8 @@ class _Loss(NamedTuple):
     dtype: jnp.dtype  #: of the operands of matrix products
 
     def sums(
-        self, logits_NV: jax.Array, inputs: _Inputs, targets: _Targets, form: _Form
-    ) -> tuple[_Sums, jax.Array]:
+        self, logits_NV: Array, inputs: _Inputs, targets: _Targets, form: _Form
+    ) -> tuple[_Sums, Array]:
         """The sums of the loss and of the negative log-likelihood, and the logsumexps [N].
 
         Args:
@@ -126,7 +127,7 @@ class _Loss(NamedTuple):
         loss_N = lse_N - (1.0 - self.smoothing) * target_logit_N - self.smoothing * mean_N
         return ((loss_N * weights_N).sum(), (nll_N * weights_N).sum()), lse_N
 
-    def gradient(self, logits_NV: jax.Array, lse_N: jax.Array, targets: _Targets) -> jax.Array:
+    def gradient(self, logits_NV: Array, lse_N: Array, targets: _Targets) -> Array:
         """Of the summed loss with respect to the logits, float32."""
         labels_N, weights_N, soft = targets
         label_NV = jax.lax.broadcasted_iota(jnp.int32, logits_NV.shape, 1) == labels_N[:, None]
@@ -140,12 +141,12 @@ class _Loss(NamedTuple):
         gradient_NV = gradient_NV - jnp.where(label_NV, share_N1, 0.0)
         return gradient_NV * weights_N[:, None]
 
-    def _row_sums(self, x: jax.Array) -> jax.Array:
+    def _row_sums(self, x: Array) -> Array:
         """[..., V] -> [..., 128]: the sum over V, in every column; float32."""
         ones = jnp.ones((x.shape[-1], _COLUMNS), self.dtype)
         return product(x.astype(self.dtype), ones)
 
-    def _means(self, inputs: _Inputs) -> jax.Array:
+    def _means(self, inputs: _Inputs) -> Array:
         """The means of the rows of logits, from the mean of the kernel's columns."""
         hidden_ND, kernel_DV, bias_V = inputs
         kernel = self._row_sums(kernel_DV) / kernel_DV.shape[-1]
@@ -153,14 +154,14 @@ class _Loss(NamedTuple):
         return mean_N if bias_V is None else mean_N + bias_V.mean()
 
 
-def _read_once(logits_NV: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _read_once(logits_NV: Array) -> tuple[Array, Array, Array]:
     """Of each row the largest logit, the sum of exp(logit - largest), and the mean.
 
     Sums of two parts are scaled to the larger of their maxima (Milakov & Gimelshein 2018,
     arXiv:1805.02867, eq. 4), so their order does not matter.
     """
 
-    def joined(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    def joined(a: Sequence[Array], b: Sequence[Array]) -> tuple[Array, ...]:
         scale = jnp.exp(-jnp.abs(a[0] - b[0]))
         exponentials = jnp.where(a[0] > b[0], a[1] + b[1] * scale, a[1] * scale + b[1])
         return jnp.maximum(a[0], b[0]), exponentials, a[2] + b[2]
@@ -172,16 +173,16 @@ def _read_once(logits_NV: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def cross_entropy(
-    hidden_BTD: jax.Array,
-    kernel_DV: jax.Array,
-    labels_BT: jax.Array,
-    weights_BT: jax.Array,
+    hidden_BTD: Array,
+    kernel_DV: Array,
+    labels_BT: Array,
+    weights_BT: Array,
     label_smoothing: float = 0.0,
     dtype: DTypeLike = jnp.float32,
     *,
-    bias_V: jax.Array | None = None,
+    bias_V: Array | None = None,
     soft: SoftLabels | None = None,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Array, Array]:
     """Sums of the training loss and of the plain negative log-likelihood.
 
     Args:
@@ -204,7 +205,7 @@ def cross_entropy(
     return _fused(inputs, targets, _Loss(label_smoothing, jnp.dtype(dtype)))
 
 
-def alignment_loss(log_weights_BTM: jax.Array, links_BTM: jax.Array) -> jax.Array:
+def alignment_loss(log_weights_BTM: Array, links_BTM: Array) -> Array:
     """Cross-entropy of an attention head with word alignments, summed over the target pieces.
 
         - sum_t sum_m p_tm log a_tm,    p_tm = links_tm / sum_m links_tm
@@ -250,7 +251,7 @@ def _loss_sums(
     logits_dtype = hidden_BTD.dtype if form.rounded else jnp.float32
     kernel_low_VD = transposed(kernel_low) if differentiate else None
 
-    def body(carry: Any, chunk: tuple[jax.Array, _Targets]) -> tuple[Any, Any]:
+    def body(carry: Any, chunk: tuple[Array, _Targets]) -> tuple[Any, Any]:
         (loss_sum, nll_sum), gradients = carry
         hidden_ND, targets_N = chunk
         logits_NV = product(hidden_ND, kernel_low, bias=bias_V, result=logits_dtype)
@@ -289,7 +290,7 @@ def _fused_backward(loss: _Loss, gradients: _Inputs, cotangents: _Sums) -> tuple
 _fused.defvjp(_fused_forward, _fused_backward)
 
 
-def _chunk(x: jax.Array, shards: int, count: int) -> jax.Array:
+def _chunk(x: Array, shards: int, count: int) -> Array:
     """[B, T, ...] -> [at most `count`, N, ...]: equal parts of every device's tokens.
 
     The last part is padded with zeros, which are tokens of weight 0. (Chunks of whole rows

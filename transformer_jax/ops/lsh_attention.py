@@ -25,6 +25,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from transformer_jax.ops.attention import MASKED
 from transformer_jax.ops.sequences import chunked, pad_to_multiple
@@ -34,7 +35,7 @@ from transformer_jax.ops.sequences import chunked, pad_to_multiple
 SELF_SCORE = -1e5
 
 
-def unit_keys(qk: jax.Array) -> jax.Array:
+def unit_keys(qk: Array) -> Array:
     """Shared queries-keys [..., K] as keys: float32, of norm 1 (section 2, shared-QK)."""
     qk = qk.astype(jnp.float32)
     mean_square = (qk * qk).mean(axis=-1, keepdims=True)
@@ -47,9 +48,7 @@ def hash_rotations(factors: tuple[int, ...], rounds: int, width: int, seed: int)
     return rng.standard_normal((rounds, width, sum(factors) // 2)).astype(np.float32)
 
 
-def hash_buckets(
-    qk: jax.Array, rotations_JKN: np.ndarray | jax.Array, factors: tuple[int, ...]
-) -> jax.Array:
+def hash_buckets(qk: Array, rotations_JKN: np.ndarray | Array, factors: tuple[int, ...]) -> Array:
     """The bucket of each vector in each round.
 
     The number of buckets is the product of the factors, which must be even; the cost is their
@@ -76,16 +75,16 @@ def hash_buckets(
 
 
 def lsh_attention(
-    q_BLHK: jax.Array,
-    k_BLHK: jax.Array,
-    v_BLHV: jax.Array,
-    bucket_BLHJ: jax.Array,
-    mask_BL: jax.Array,
+    q_BLHK: Array,
+    k_BLHK: Array,
+    v_BLHV: Array,
+    bucket_BLHJ: Array,
+    mask_BL: Array,
     chunk: int,
     *,
     causal: bool,
-    drop: Callable[[jax.Array], jax.Array] = lambda weights: weights,
-) -> jax.Array:
+    drop: Callable[[Array], Array] = lambda weights: weights,
+) -> Array:
     """Attends within the buckets of all rounds: O(L log L) time, O(L C) scores per round.
 
     Args:
@@ -135,12 +134,8 @@ def lsh_attention(
 
 
 def lsh_attention_step(
-    q_BHK: jax.Array,
-    v_BHV: jax.Array,
-    past_k_BHJCK: jax.Array,
-    past_v_BHJCV: jax.Array,
-    is_past_BHJC: jax.Array,
-) -> jax.Array:
+    q_BHK: Array, v_BHV: Array, past_k_BHJCK: Array, past_v_BHJCV: Array, is_past_BHJC: Array
+) -> Array:
     """One query against itself and at most C keys of its bucket in each round.
 
     Args:
@@ -165,9 +160,7 @@ def lsh_attention_step(
     return _over_rounds(y_BHJV[..., None, :], z_BHJ[..., None])[:, :, 0]
 
 
-def _masked(
-    scores_BHJNCM: jax.Array, is_same_bucket: jax.Array, chunk: int, causal: bool
-) -> jax.Array:
+def _masked(scores_BHJNCM: Array, is_same_bucket: Array, chunk: int, causal: bool) -> Array:
     # Indices after sorting, relative to the start of the query's chunk.
     query_1C1 = jnp.arange(chunk)[None, :, None]
     key_11M = jnp.arange(-chunk, chunk)[None, None]
@@ -180,12 +173,12 @@ def _masked(
     return jnp.where((key_11M == query_1C1)[None, None, None], SELF_SCORE, scores_BHJNCM)
 
 
-def _over_rounds(y_BHJLV: jax.Array, z_BHJL: jax.Array) -> jax.Array:
+def _over_rounds(y_BHJLV: Array, z_BHJL: Array) -> Array:
     """[B, H, L, V]: the rounds, weighted by softmax of their log weights z."""
     share_BHJL = jax.nn.softmax(z_BHJL, axis=2)
     return (y_BHJLV * share_BHJL[..., None]).sum(axis=2)
 
 
-def _with_previous(x: jax.Array) -> jax.Array:
+def _with_previous(x: Array) -> Array:
     """Each chunk with the one before it: [B, H, J, N, C, ...] -> [B, H, J, N, 2 C, ...]."""
     return jnp.concatenate([jnp.roll(x, 1, axis=3), x], axis=4)

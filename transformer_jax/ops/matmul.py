@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
@@ -41,14 +42,14 @@ PRODUCT = "product"
 
 
 def matmul(
-    x: jax.Array,
+    x: Array,
     w: Matrix,
     dtype: DTypeLike,
     contracted: int = 1,
     *,
-    bias: jax.Array | None = None,
+    bias: Array | None = None,
     result: DTypeLike = jnp.float32,
-) -> jax.Array:
+) -> Array:
     """Contracts the last `contracted` axes of `x` with the first ones of `w`, and adds `bias`.
 
     Args:
@@ -73,12 +74,8 @@ def matmul(
 
 
 def _int8_matmul(
-    x: jax.Array,
-    w: Int8Matrix | Int8Products,
-    dtype: DTypeLike,
-    contracted: int,
-    bias: jax.Array | None,
-) -> jax.Array:
+    x: Array, w: Int8Matrix | Int8Products, dtype: DTypeLike, contracted: int, bias: Array | None
+) -> Array:
     if isinstance(w, Int8Products):
         # Whole numbers up to 127 are exact in bfloat16, and so are their sums in float32, to 2^24.
         return of_whole(x, w, contracted, bias, lambda a: matmul(a, w.values, dtype, contracted))
@@ -88,16 +85,11 @@ def _int8_matmul(
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1, 5))
 def _int8_product(
-    contracted: int,
-    dtype: DTypeLike,
-    x: jax.Array,
-    w: Int8Matrix,
-    bias: jax.Array | None,
-    form: str,
-) -> jax.Array:
+    contracted: int, dtype: DTypeLike, x: Array, w: Int8Matrix, bias: Array | None, form: str
+) -> Array:
     rows, columns = x.shape[: x.ndim - contracted], w.scale.shape[: w.scale.ndim - contracted]
 
-    def whole(a: jax.Array) -> jax.Array:
+    def whole(a: Array) -> Array:
         a = a.astype(jnp.int8)
         if form == "kept":
             return _sums(a, w.values, contracted, jnp.int32)[..., : columns[-1]]
@@ -114,19 +106,19 @@ def _int8_product(
 @_int8_product.defjvp
 def _int8_derivative(
     contracted: int, dtype: DTypeLike, form: str, primals: Any, tangents: Any
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Array, Array]:
     """By the input alone, with rounding as the identity: views of a model need it."""
     y = _int8_product(contracted, dtype, *primals, form)
     return y, _product_in_floats(contracted, jnp.float32, tangents[0], primals[1])
 
 
-def _product_in_floats(contracted: int, dtype: DTypeLike, x: jax.Array, w: Int8Matrix) -> jax.Array:
+def _product_in_floats(contracted: int, dtype: DTypeLike, x: Array, w: Int8Matrix) -> Array:
     columns = w.scale.shape[: w.scale.ndim - contracted]
     y = _sums(x.astype(dtype), w.values.astype(dtype), contracted, jnp.float32)
     return y[..., : columns[-1]] * jax.lax.broadcast_to_rank(w.scale.reshape(columns), y.ndim)
 
 
-def _sums(x: jax.Array, w: jax.Array, contracted: int, kind: DTypeLike) -> jax.Array:
+def _sums(x: Array, w: Array, contracted: int, kind: DTypeLike) -> Array:
     """[..., K...] x [N..., K...] -> [..., N...]."""
     of_x, of_w = (tuple(range(each.ndim - contracted, each.ndim)) for each in (x, w))
     return jax.lax.dot_general(x, w, ((of_x, of_w), ((), ())), preferred_element_type=kind)
@@ -141,15 +133,11 @@ class _LowPrecision(NamedTuple):
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _low_precision_matmul(
-    form: _LowPrecision, x: jax.Array, w: jax.Array, bias: jax.Array | None
-) -> jax.Array:
+def _low_precision_matmul(form: _LowPrecision, x: Array, w: Array, bias: Array | None) -> Array:
     return _forward(form, x, w, bias)[0]
 
 
-def _forward(
-    form: _LowPrecision, x: jax.Array, w: jax.Array, bias: jax.Array | None
-) -> tuple[jax.Array, Any]:
+def _forward(form: _LowPrecision, x: Array, w: Array, bias: Array | None) -> tuple[Array, Any]:
     x_low, w_low = x.astype(form.dtype), w.astype(form.dtype)
     # The empty arrays record the dtypes of the operands, which the gradients must have.
     types = (jnp.zeros(0, x.dtype), jnp.zeros(0, w.dtype))
@@ -157,9 +145,7 @@ def _forward(
     return y, (x_low, w_low, bias, types)
 
 
-def _backward(
-    form: _LowPrecision, residuals: Any, dy: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+def _backward(form: _LowPrecision, residuals: Any, dy: Array) -> tuple[Array, Array, Array | None]:
     x_low, w_low, bias, (x_type, w_type) = residuals
     dy_low = dy.astype(form.dtype)
     rows, columns = x_low.ndim - form.contracted, w_low.ndim - form.contracted
@@ -174,12 +160,12 @@ _low_precision_matmul.defvjp(_forward, _backward)
 
 
 def product(
-    a: jax.Array,
-    b: jax.Array,
+    a: Array,
+    b: Array,
     contracted: int = 1,
-    bias: jax.Array | None = None,
+    bias: Array | None = None,
     result: DTypeLike = jnp.float32,
-) -> jax.Array:
+) -> Array:
     """[M..., K...] x [K..., N...] + [N...] -> [M..., N...], summed up in float32.
 
     Args:
@@ -193,7 +179,7 @@ def product(
     return by_platform(partial(_product, contracted, result), a, b, bias, **forms)
 
 
-def transposed(x: jax.Array, leading: int = 1) -> jax.Array:
+def transposed(x: Array, leading: int = 1) -> Array:
     """[M..., N...] -> [N..., M...], where M are the `leading` axes.
 
     On a CPU and below float32 it is a row-major copy: without the layout constraint XLA passes
@@ -205,13 +191,8 @@ def transposed(x: jax.Array, leading: int = 1) -> jax.Array:
 
 
 def _product(
-    contracted: int,
-    result: DTypeLike,
-    a: jax.Array,
-    b: jax.Array,
-    bias: jax.Array | None,
-    form: str,
-) -> jax.Array:
+    contracted: int, result: DTypeLike, a: Array, b: Array, bias: Array | None, form: str
+) -> Array:
     if form == "flat":
         y = _flat_product(contracted, a, b)
     elif form == "rounded":
@@ -228,7 +209,7 @@ def _product(
     return y.astype(result)
 
 
-def _flat_product(contracted: int, a: jax.Array, b: jax.Array) -> jax.Array:
+def _flat_product(contracted: int, a: Array, b: Array) -> Array:
     rows, columns = a.shape[: a.ndim - contracted], b.shape[contracted:]
     a, b = _with_rows(a.reshape(math.prod(rows), -1), 2), b.reshape(-1, math.prod(columns))
     if a.dtype == jnp.float32:
@@ -242,7 +223,7 @@ def _flat_product(contracted: int, a: jax.Array, b: jax.Array) -> jax.Array:
     return y[: math.prod(rows)].reshape(*rows, *columns)
 
 
-def _with_rows(a: jax.Array, least: int) -> jax.Array:
+def _with_rows(a: Array, least: int) -> Array:
     """With rows of zeros where there are fewer: XLA's CPU backend has slow loops for one row.
 
     Where a CPU has tiles (AMX), its products of int8 take less time for four rows than for two.
@@ -250,7 +231,7 @@ def _with_rows(a: jax.Array, least: int) -> jax.Array:
     return jnp.pad(a, ((0, max(0, least - len(a))), (0, 0)))
 
 
-def _transposed(leading: int, x: jax.Array, flat: bool) -> jax.Array:
+def _transposed(leading: int, x: Array, flat: bool) -> Array:
     if not flat:
         return jnp.transpose(x, (*range(leading, x.ndim), *range(leading)))
     rows, columns = x.shape[:leading], x.shape[leading:]
@@ -258,5 +239,5 @@ def _transposed(leading: int, x: jax.Array, flat: bool) -> jax.Array:
     return _row_major(x.T).reshape(*columns, *rows)
 
 
-def _row_major(x: jax.Array) -> jax.Array:
+def _row_major(x: Array) -> Array:
     return with_layout_constraint(x, Layout(major_to_minor=(0, 1)))

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import DTypeLike
 
 #: The largest value. -128 is not used, so that a matrix and its negative have the same values.
@@ -81,7 +82,7 @@ class Int8Products:
 
 
 #: A matrix as a layer gets it.
-Matrix = jax.Array | Int8Matrix | Int8Products
+Matrix = Array | Int8Matrix | Int8Products
 
 
 @jax.tree_util.register_dataclass
@@ -93,7 +94,7 @@ class Table:
     T: Any  #: [D, V], as products read it
 
 
-def in_dtypes(w: jax.Array | Table, looked_up: DTypeLike, product: DTypeLike) -> jax.Array | Table:
+def in_dtypes(w: Array | Table, looked_up: DTypeLike, product: DTypeLike) -> Array | Table:
     """A table [V, D], or a `Table` as it is, with its rows and its transpose in these dtypes."""
     if isinstance(w, Table):
         return w
@@ -114,7 +115,7 @@ def reshaped(w: Matrix, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Ma
     return replace(w, values=w.values.reshape(shapes[0]), scale=w.scale.reshape(shapes[1]))
 
 
-def rows(table: Matrix | Table, ids: jax.Array) -> jax.Array:
+def rows(table: Matrix | Table, ids: Array) -> Array:
     """[V, D] -> [..., D]: the rows of a table at int32 ids [...]."""
     if isinstance(table, Int8Matrix | Int8Products):
         return jnp.take(table.values, ids, axis=0) * jnp.take(table.scale, ids, axis=0)

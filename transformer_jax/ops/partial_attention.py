@@ -15,24 +15,23 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.ops.attention import MASKED, Hooks
 from transformer_jax.ops.dropout import dropout
 
 #: Queries [B, T, H, K], keys [B, M, H, K] and values [B, M, H, V] of any width.
-QKV = tuple[jax.Array, jax.Array, jax.Array]
+QKV = tuple[Array, Array, Array]
 
 
 class Partial(NamedTuple):
     """Attention over some keys, float32: values [B, T, H, V] and log weights [B, T, H]."""
 
-    value: jax.Array
-    log_weight: jax.Array
+    value: Array
+    log_weight: Array
 
 
-def attend(
-    q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, bias: jax.Array | None, hooks: Hooks
-) -> Partial:
+def attend(q: Array, k: Array, v: Array, mask: Array, bias: Array | None, hooks: Hooks) -> Partial:
     """Attention with any leading axes, which include the heads.
 
     Args:
@@ -65,7 +64,7 @@ def attend(
     return Partial(value, (top + jnp.log(total))[..., 0])
 
 
-def dense_part(qkv: QKV, key_mask_BM: jax.Array, hooks: Hooks) -> Partial:
+def dense_part(qkv: QKV, key_mask_BM: Array, hooks: Hooks) -> Partial:
     """Queries at 0 ... T - 1 read all real keys at 0 ... M - 1: O(T M), for few of either."""
     q_BHTK, k_BHMK, v_BHMV = (jnp.swapaxes(x, 1, 2) for x in qkv)
     bias_1HTM = None
@@ -75,7 +74,7 @@ def dense_part(qkv: QKV, key_mask_BM: jax.Array, hooks: Hooks) -> Partial:
     return Partial(*(jnp.swapaxes(x, 1, 2) for x in part))
 
 
-def join(*parts: Partial) -> jax.Array:
+def join(*parts: Partial) -> Array:
     """Attention over the union of the parts' keys, which must be disjoint: [B, T, H, V]."""
     weights = jax.nn.softmax(jnp.stack([part.log_weight for part in parts]), axis=0)
     return sum(

@@ -6,9 +6,9 @@ al. 2020, arXiv:2009.14794, lemma 1 and section 2.4).
 
 from functools import lru_cache
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 
 @lru_cache(maxsize=64)
@@ -33,7 +33,7 @@ def orthogonal_directions(features: int, width: int, seed: int) -> np.ndarray:
     return (directions * lengths[:, None]).astype(np.float32)
 
 
-def log_positive_features(x: jax.Array, directions_RK: np.ndarray) -> jax.Array:
+def log_positive_features(x: Array, directions_RK: np.ndarray) -> Array:
     """log of exp(<w_r, x> - |x|^2 / 2): [..., K] -> [..., R] in float32.
 
     The common factor 1 / sqrt(R) of the features is omitted; it cancels in attention.

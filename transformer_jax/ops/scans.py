@@ -21,6 +21,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sequences import chunked, unchunked
@@ -34,14 +35,14 @@ _POSITIONS = 128
 
 
 def scalar_decay_scan(
-    q_BLGK: jax.Array,
-    k_BLGK: jax.Array,
-    v_BLHV: jax.Array,
-    log_decay_BLH: jax.Array,
+    q_BLGK: Array,
+    k_BLGK: Array,
+    v_BLHV: Array,
+    log_decay_BLH: Array,
     chunk: int,
     *,
     both_ways: bool = False,
-) -> jax.Array:
+) -> Array:
     """y_t = S_t^T q_t with one decay per head.
 
     With `both_ways` a query also reads what follows (Afzal et al. 2025, arXiv:2502.16249): the
@@ -65,7 +66,7 @@ def scalar_decay_scan(
     )
 
 
-def _scalar_decay_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
+def _scalar_decay_scan(arrays: tuple[Array, ...], chunk: int) -> Array:
     q_BLGK, k_BLGK, v_BLHV, log_decay_BLH = arrays
     groups, (length, heads, features) = q_BLGK.shape[2], v_BLHV.shape[1:]
     q, k = (_chunks(x, chunk) for x in (q_BLGK, k_BLGK))  # [B, L/C, C, G, K]
@@ -87,7 +88,7 @@ def _scalar_decay_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
     return unchunked(y.reshape(*y.shape[:3], heads, features), length)
 
 
-def _both_ways_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
+def _both_ways_scan(arrays: tuple[Array, ...], chunk: int) -> Array:
     """Both directions of `_scalar_decay_scan`, in a form that a CPU computes 1.6 times as fast."""
     # The causal scan would gain as much, but trainings of version 0.2 continue with its bits.
     q_BLGK, k_BLGK, v_BLHV, log_decay_BLH = arrays
@@ -105,7 +106,7 @@ def _both_ways_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
 
     kept = jnp.exp(before_each[:, :, :, -1])[:, :, :, None, :, None]
 
-    def of_others(since: jax.Array, until: jax.Array, order: slice) -> jax.Array:
+    def of_others(since: Array, until: Array, order: slice) -> Array:
         """What is read of the chunks before, or in the other order of those after."""
         values = (v * jnp.exp(until)[..., None]).reshape(*v.shape[:4], -1)
         written = jnp.swapaxes(k, -1, -2) @ values
@@ -121,7 +122,7 @@ def _both_ways_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _for_each_head(x: jax.Array, count: int) -> jax.Array:
+def _for_each_head(x: Array, count: int) -> Array:
     """[B, L/C, G, C, C] -> [B, L/C, G, J, C, C].
 
     Its gradient adds the heads' one by one: XLA's sum over them takes a CPU six times as long.
@@ -136,12 +137,8 @@ _for_each_head.defvjp(
 
 
 def scalar_decay_step(
-    q_BGK: jax.Array,
-    k_BGK: jax.Array,
-    v_BHV: jax.Array,
-    log_decay_BH: jax.Array,
-    state_BHKV: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+    q_BGK: Array, k_BGK: Array, v_BHV: Array, log_decay_BH: Array, state_BHKV: Array
+) -> tuple[Array, Array]:
     """One position of `scalar_decay_scan`: (y [B, H, V], the next state), float32."""
     share = v_BHV.shape[1] // q_BGK.shape[1]
     q_BHK, k_BHK = (jnp.repeat(x.astype(jnp.float32), share, axis=1) for x in (q_BGK, k_BGK))
@@ -152,13 +149,13 @@ def scalar_decay_step(
 
 @partial(jax.checkpoint, static_argnums=(5,))
 def channel_decay_scan(
-    q_BLHK: jax.Array,
-    k_BLHK: jax.Array,
-    v_BLHV: jax.Array,
-    log_decay_BLHK: jax.Array,
-    self_weight_BLH: jax.Array,
+    q_BLHK: Array,
+    k_BLHK: Array,
+    v_BLHV: Array,
+    log_decay_BLHK: Array,
+    self_weight_BLH: Array,
     chunk: int,
-) -> jax.Array:
+) -> Array:
     """y_t = S_{t-1}^T q_t + self_weight_t v_t with one decay per channel of the key.
 
     The state is read *before* token t is written; `self_weight` is the weight of token t
@@ -186,13 +183,13 @@ def channel_decay_scan(
 
 
 def channel_decay_step(
-    q_BHK: jax.Array,
-    k_BHK: jax.Array,
-    v_BHV: jax.Array,
-    log_decay_BHK: jax.Array,
-    self_weight_BH: jax.Array,
-    state_BHKV: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+    q_BHK: Array,
+    k_BHK: Array,
+    v_BHV: Array,
+    log_decay_BHK: Array,
+    self_weight_BH: Array,
+    state_BHKV: Array,
+) -> tuple[Array, Array]:
     """One position of `channel_decay_scan`: (y [B, H, V], the next state), float32."""
     q_BHK, k_BHK, v_BHV = (x.astype(jnp.float32) for x in (q_BHK, k_BHK, v_BHV))
     y_BHV = jnp.einsum("bhk,bhkv->bhv", q_BHK, state_BHKV) + self_weight_BH[..., None] * v_BHV
@@ -201,8 +198,8 @@ def channel_decay_step(
 
 
 def decayed_scan(
-    q_BLHK: jax.Array, k_BLHK: jax.Array, v_BLHV: jax.Array, log_decay: jax.Array, chunk: int
-) -> jax.Array:
+    q_BLHK: Array, k_BLHK: Array, v_BLHV: Array, log_decay: Array, chunk: int
+) -> Array:
     """y_t = S_t^T q_t, with the decays of heads [B, L, H] or of channels [B, L, H, K].
 
     Args:
@@ -219,12 +216,8 @@ def decayed_scan(
 
 
 def decayed_step(
-    q_BHK: jax.Array,
-    k_BHK: jax.Array,
-    v_BHV: jax.Array,
-    log_decay: jax.Array,
-    state_BHKV: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+    q_BHK: Array, k_BHK: Array, v_BHV: Array, log_decay: Array, state_BHKV: Array
+) -> tuple[Array, Array]:
     """One position of `decayed_scan`: (y [B, H, V], the next state), float32."""
     if log_decay.ndim < q_BHK.ndim:
         return scalar_decay_step(q_BHK, k_BHK, v_BHV, log_decay, state_BHKV)
@@ -233,8 +226,8 @@ def decayed_step(
 
 
 def head_decay_scores(
-    readers: tuple[jax.Array, ...], k: jax.Array, w: jax.Array
-) -> tuple[list[jax.Array], jax.Array, jax.Array, jax.Array]:
+    readers: tuple[Array, ...], k: Array, w: Array
+) -> tuple[list[Array], Array, Array, Array]:
     """What chunks need where a head has one decay.
 
     Args:
@@ -254,8 +247,8 @@ def head_decay_scores(
 
 
 def channel_decay_scores(
-    readers: tuple[jax.Array, ...], k: jax.Array, w: jax.Array
-) -> tuple[list[jax.Array], jax.Array, jax.Array, jax.Array]:
+    readers: tuple[Array, ...], k: Array, w: Array
+) -> tuple[list[Array], Array, Array, Array]:
     """As `head_decay_scores`, with a decay of each channel of the key: w [B, L/C, H, C, K]."""
     count, kept = len(readers), jnp.exp(w)
     r = jnp.concatenate(readers)
@@ -268,8 +261,8 @@ def channel_decay_scores(
 
 
 def _channel_decay_scores(
-    q: jax.Array, k: jax.Array, w: jax.Array, self_weight: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    q: Array, k: Array, w: Array, self_weight: Array
+) -> tuple[Array, Array, Array, Array]:
     """Scores within a chunk, [..., C, C], and the sums of log decays up to its edges.
 
         scores[t, s] = sum_k q[t] k[s] exp(sum of w[j] over s < j < t)    for s < t
@@ -283,7 +276,7 @@ def _channel_decay_scores(
     # Batch and chunks are one axis here: libtpu 0.0.52 fails at products of six axes.
     q, k, w, self_weight = (x.reshape(-1, *x.shape[2:]) for x in (q, k, w, self_weight))
 
-    def halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def halves(x: Array) -> tuple[Array, Array]:
         return x[..., 0::2, :, :], x[..., 1::2, :, :]
 
     # All are [..., number of blocks, positions in a block, features].
@@ -307,14 +300,14 @@ def _channel_decay_scores(
     return tuple(x.reshape(*lead, *x.shape[2:]) for x in found)  # type: ignore[return-value]
 
 
-def _sums_after(w: jax.Array, axis: int) -> jax.Array:
+def _sums_after(w: Array, axis: int) -> Array:
     """At each position the sum of all later ones, on `axis`."""
     later, padding = jax.lax.slice_in_dim(w, 1, None, axis=axis), [(0, 0)] * w.ndim
     padding[axis] = (0, 1)
     return jax.lax.cumsum(jnp.pad(later, padding), axis=axis, reverse=True)
 
 
-def _sums_between(w: jax.Array) -> jax.Array:
+def _sums_between(w: Array) -> Array:
     """[..., C] -> [..., C, C]: sum of w[j] over s < j <= t at [t, s]; -inf for s > t."""
     at_C = jnp.arange(w.shape[-1])
     t, s = (jax.lax.broadcast_to_rank(x, w.ndim + 1) for x in (at_C[:, None], at_C))
@@ -323,7 +316,7 @@ def _sums_between(w: jax.Array) -> jax.Array:
     return jnp.where(t >= s, sums, -jnp.inf)
 
 
-def _decays_between(w: jax.Array) -> jax.Array:
+def _decays_between(w: Array) -> Array:
     """[..., C] -> [..., C, C]: the decays between two positions, in either order.
 
     Differences of cumulative sums, but of two: multiples of 1/256, whose sums are exact, and rests,
@@ -335,7 +328,7 @@ def _decays_between(w: jax.Array) -> jax.Array:
     return jnp.exp(-jnp.abs(sum(x[..., :, None] - x[..., None, :] for x in sums)))
 
 
-def states_before(kept: jax.Array, written: jax.Array) -> jax.Array:
+def states_before(kept: Array, written: Array) -> Array:
     """The states of s' = kept s + written from zero, in about 16 log16(N) steps for N updates.
 
     A step of a loop takes a TPU or a GPU microseconds, however little there is to compute. So
@@ -365,10 +358,10 @@ def states_before(kept: jax.Array, written: jax.Array) -> jax.Array:
     return unchunked(jnp.moveaxis(states, 0, 2), count)
 
 
-Update = tuple[jax.Array, jax.Array]
+Update = tuple[Array, Array]
 
 
-def _update(state: jax.Array, update: Update) -> tuple[jax.Array, jax.Array]:
+def _update(state: Array, update: Update) -> tuple[Array, Array]:
     kept, written = update
     return kept * state + written, state
 
@@ -379,12 +372,12 @@ def _compose(so_far: Update, update: Update) -> tuple[Update, Update]:
     return (kept * so_far[0], kept * so_far[1] + written), so_far
 
 
-def by_chunks_and_heads(x: jax.Array, chunk: int) -> jax.Array:
+def by_chunks_and_heads(x: Array, chunk: int) -> Array:
     """[B, L, H, ...] -> [B, L/C, H, C, ...], padded as by `_chunks`."""
     return jnp.moveaxis(_chunks(x, chunk), 2, 3)
 
 
-def _chunks(x: jax.Array, chunk: int) -> jax.Array:
+def _chunks(x: Array, chunk: int) -> Array:
     """[B, L, ...] -> [B, L/C, C, ...] in float32.
 
     The padding is zeros: positions that decay nothing (log 1 = 0) and write nothing.

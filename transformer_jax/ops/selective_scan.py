@@ -13,13 +13,14 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sequences import chunked, unchunked
 
-Element = tuple[jax.Array, jax.Array]
+Element = tuple[Array, Array]
 #: (A, the state before a chunk, its inputs) -> the state after it, and its outputs [C, B, E].
-Form = Callable[..., tuple[jax.Array, jax.Array]]
+Form = Callable[..., tuple[Array, Array]]
 
 #: Tokens of the batch that a chunk has at least where the device is not a CPU: there a step of a
 #: loop takes microseconds, however little there is to compute.
@@ -27,13 +28,8 @@ _TOKENS = 256
 
 
 def selective_scan(
-    x_BLE: jax.Array,
-    delta_BLE: jax.Array,
-    a_EN: jax.Array,
-    b_BLN: jax.Array,
-    c_BLN: jax.Array,
-    chunk: int,
-) -> jax.Array:
+    x_BLE: Array, delta_BLE: Array, a_EN: Array, b_BLN: Array, c_BLN: Array, chunk: int
+) -> Array:
     """The recurrence in chunks, each by an associative scan; on a CPU position by position.
 
     Args:
@@ -58,20 +54,15 @@ def selective_scan(
 
 
 def selective_step(
-    x_BE: jax.Array,
-    delta_BE: jax.Array,
-    a_EN: jax.Array,
-    b_BN: jax.Array,
-    c_BN: jax.Array,
-    state_BEN: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+    x_BE: Array, delta_BE: Array, a_EN: Array, b_BN: Array, c_BN: Array, state_BEN: Array
+) -> tuple[Array, Array]:
     """One position of `selective_scan`: (y [B, E], the next state), float32."""
     decay_BEN, written_BEN = _decay_and_input(x_BE, delta_BE, a_EN, b_BN)
     state_BEN = decay_BEN * state_BEN + written_BEN
     return jnp.einsum("ben,bn->be", state_BEN, c_BN.astype(jnp.float32)), state_BEN
 
 
-def _in_chunks(arrays: tuple[jax.Array, ...], form_and_chunk: tuple[Form, int]) -> jax.Array:
+def _in_chunks(arrays: tuple[Array, ...], form_and_chunk: tuple[Form, int]) -> Array:
     """y [L, B, E], from inputs [L, B, E or N].
 
     On a CPU the positions are computed one by one: each of the few steps of the associative
@@ -87,11 +78,9 @@ def _in_chunks(arrays: tuple[jax.Array, ...], form_and_chunk: tuple[Form, int]) 
     return unchunked(y, len(inputs[0]), axis=0)
 
 
-def _one_by_one(
-    a_EN: jax.Array, state_BEN: jax.Array, *chunk: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _one_by_one(a_EN: Array, state_BEN: Array, *chunk: Array) -> tuple[Array, Array]:
     @partial(jax.checkpoint, prevent_cse=False)  # only the state of each turn is kept
-    def turn(state_BEN: jax.Array, at: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+    def turn(state_BEN: Array, at: tuple[Array, ...]) -> tuple[Array, Array]:
         x_BE, delta_BE, b_BN, c_BN = at
         y_BE, state_BEN = selective_step(x_BE, delta_BE, a_EN, b_BN, c_BN, state_BEN)
         return state_BEN, y_BE
@@ -100,20 +89,15 @@ def _one_by_one(
 
 
 def _associatively(
-    a_EN: jax.Array,
-    state_BEN: jax.Array,
-    x_CBE: jax.Array,
-    delta_CBE: jax.Array,
-    b_CBN: jax.Array,
-    c_CBN: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+    a_EN: Array, state_BEN: Array, x_CBE: Array, delta_CBE: Array, b_CBN: Array, c_CBN: Array
+) -> tuple[Array, Array]:
     elements = _decay_and_input(x_CBE, delta_CBE, a_EN, b_CBN)
     decay_CBEN, written_CBEN = jax.lax.associative_scan(_compose, elements)
     states_CBEN = decay_CBEN * state_BEN[None] + written_CBEN
     return states_CBEN[-1], jnp.einsum("cben,cbn->cbe", states_CBEN, c_CBN)
 
 
-def _decay_and_input(x: jax.Array, delta: jax.Array, a_EN: jax.Array, b: jax.Array) -> Element:
+def _decay_and_input(x: Array, delta: Array, a_EN: Array, b: Array) -> Element:
     """[..., E] and [..., N] -> the two factors of the recurrence, each [..., E, N]."""
     delta = delta.astype(jnp.float32)
     written = (delta * x.astype(jnp.float32))[..., None] * b.astype(jnp.float32)[..., None, :]

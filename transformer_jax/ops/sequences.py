@@ -2,29 +2,30 @@
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 
-def pad_to_multiple(x: jax.Array, size: int, axis: int = 1, fill: float = 0.0) -> jax.Array:
+def pad_to_multiple(x: Array, size: int, axis: int = 1, fill: float = 0.0) -> Array:
     """Pads the end of `axis` with `fill` up to the next multiple of `size`."""
     padding = [(0, 0)] * x.ndim
     padding[axis] = (0, -x.shape[axis] % size)
     return jnp.pad(x, padding, constant_values=fill)
 
 
-def chunked(x: jax.Array, size: int, axis: int = 1, fill: float = 0.0) -> jax.Array:
+def chunked(x: Array, size: int, axis: int = 1, fill: float = 0.0) -> Array:
     """[..., L, ...] -> [..., L/C, C, ...] at `axis`, in chunks of C = `size`, padded at the end."""
     x = pad_to_multiple(x, size, axis, fill)
     return x.reshape(*x.shape[:axis], -1, size, *x.shape[axis + 1 :])
 
 
-def unchunked(x: jax.Array, length: int, axis: int = 1) -> jax.Array:
+def unchunked(x: Array, length: int, axis: int = 1) -> Array:
     """[..., L/C, C, ...] -> [..., L, ...] at `axis`: the inverse of `chunked`."""
     x = x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
     return jax.lax.slice_in_dim(x, 0, length, axis=axis)
 
 
 @jax.custom_vjp
-def reverse_prefix(x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+def reverse_prefix(x_BLD: Array, mask_BL: Array) -> Array:
     """Reverses the real tokens of each row and leaves the padding after them in place.
 
     It is its own inverse.
@@ -38,11 +39,11 @@ def reverse_prefix(x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
     return jnp.take_along_axis(x_BLD, source_BL[..., None], axis=1)
 
 
-def _forward(x_BLD: jax.Array, mask_BL: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _forward(x_BLD: Array, mask_BL: Array) -> tuple[Array, Array]:
     return reverse_prefix(x_BLD, mask_BL), mask_BL
 
 
-def _backward(mask_BL: jax.Array, dy_BLD: jax.Array) -> tuple[jax.Array, None]:
+def _backward(mask_BL: Array, dy_BLD: Array) -> tuple[Array, None]:
     # A permutation that is its own inverse is its own transpose. Differentiating the
     # gather would give a scatter, which is slow everywhere.
     return reverse_prefix(dy_BLD, mask_BL), None
@@ -51,7 +52,7 @@ def _backward(mask_BL: jax.Array, dy_BLD: jax.Array) -> tuple[jax.Array, None]:
 reverse_prefix.defvjp(_forward, _backward)
 
 
-def write_token(cache: jax.Array, token: jax.Array, position: jax.Array) -> jax.Array:
+def write_token(cache: Array, token: Array, position: Array) -> Array:
     """The cache [B, L, ...] with `token` written at `position`, in the cache's dtype.
 
     Read the returned cache, not the argument: otherwise XLA keeps a copy of all of it.

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 #: Logical axis -> the mesh axis, or axes, it is split over; None = not split.
@@ -60,7 +61,7 @@ def own_rows(mesh: Mesh, axis: str, table: Table) -> AbstractContextManager[None
     return layout(alone, table, axis)
 
 
-def rows_part() -> tuple[jax.Array | int, int]:
+def rows_part() -> tuple[Array | int, int]:
     """(index, count): this device has the index-th of `count` equal parts of the batch's rows.
 
     (0, 1) outside of `own_rows`.
@@ -105,7 +106,7 @@ def num_devices() -> int:
     return 1 if current is None else current[0].size
 
 
-def constrain(x: jax.Array, *names: str | None) -> jax.Array:
+def constrain(x: Array, *names: str | None) -> Array:
     """`x`, sharded by the logical names of its leading axes; XLA chooses for further axes."""
     current = _LAYOUT.get()
     if current is None:
@@ -118,9 +119,7 @@ def constrain(x: jax.Array, *names: str | None) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*leading, *free)))
 
 
-def per_device(
-    function: Callable[..., Any], names: tuple[str | None, ...], *arrays: jax.Array
-) -> Any:
+def per_device(function: Callable[..., Any], names: tuple[str | None, ...], *arrays: Array) -> Any:
     """`function(*arrays)`, computed by each device for its own part of the named axes.
 
     For functions that XLA does not split by itself, and whose parts do not need each other.

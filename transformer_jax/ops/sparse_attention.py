@@ -7,9 +7,9 @@ L x L array.
 
 from itertools import zip_longest
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from transformer_jax.ops.attention import Hooks
 from transformer_jax.ops.block_sparse_attention import (
@@ -27,7 +27,7 @@ _SHORTEST_BLOCK = 32
 
 def window_part(
     qkv: QKV,
-    mask_BL: jax.Array,
+    mask_BL: Array,
     hooks: Hooks,
     *,
     window: int,
@@ -53,7 +53,7 @@ def window_part(
     reads_NG = neighbour_reads(blocks, dilation, blocks_away, 0 if causal else blocks_away)
     layout = BlockLayout(length, block, dilation, reads_NG)
 
-    def allowed(q_at: jax.Array, k_at: jax.Array) -> jax.Array:
+    def allowed(q_at: Array, k_at: Array) -> Array:
         behind = q_at - k_at
         near = (behind >= (0 if causal else -window * dilation)) & (behind <= window * dilation)
         return near & (k_at >= first_key)
@@ -62,14 +62,8 @@ def window_part(
 
 
 def longformer_attention(
-    local_qkv: QKV,
-    global_qkv: QKV,
-    mask_BL: jax.Array,
-    hooks: Hooks,
-    *,
-    window: int,
-    dilation: int,
-) -> jax.Array:
+    local_qkv: QKV, global_qkv: QKV, mask_BL: Array, hooks: Hooks, *, window: int, dilation: int
+) -> Array:
     """A window, and G global tokens at the start, which read all tokens and are read by all.
 
     Args:
@@ -96,8 +90,8 @@ def longformer_attention(
 
 
 def strided_attention(
-    qkv: QKV, mask_BL: jax.Array, hooks: Hooks, *, stride: int, causal: bool
-) -> jax.Array:
+    qkv: QKV, mask_BL: Array, hooks: Hooks, *, stride: int, causal: bool
+) -> Array:
     """Keys at distances 0 ... stride, and at every multiple of the stride."""
     length = mask_BL.shape[1]
     # Half as long as the window: scores 2.5 strides of keys for the 2 that are read,
@@ -111,7 +105,7 @@ def strided_attention(
     # Tokens a stride apart form one block for each residue class, which reads itself.
     layout = BlockLayout(length, -(-length // stride), stride, np.arange(stride)[:, None])
 
-    def allowed(q_at: jax.Array, k_at: jax.Array) -> jax.Array:
+    def allowed(q_at: Array, k_at: Array) -> Array:
         behind = q_at - k_at
         far = behind if causal else jnp.abs(behind)
         return far >= 2 * stride  # nearer keys are in the window
@@ -153,14 +147,14 @@ def bigbird_reads(
 
 def bigbird_attention(
     qkv: QKV,
-    mask_BL: jax.Array,
+    mask_BL: Array,
     hooks: Hooks,
     *,
     reads_NG: np.ndarray,
     block: int,
     global_blocks: int,
     causal: bool,
-) -> jax.Array:
+) -> Array:
     """The blocks of the table; if not causal, the global blocks themselves read everything.
 
     Args:

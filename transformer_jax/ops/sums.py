@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.ops.platform import by_platform
 
@@ -32,10 +33,10 @@ def wide_sums(wide: bool) -> Iterator[None]:
         _WIDE.reset(token)
 
 
-def _wide(function: Callable[..., jax.Array], *arrays: jax.Array) -> jax.Array:
+def _wide(function: Callable[..., Array], *arrays: Array) -> Array:
     """A function of float32 arrays; with its inside in float64 where that is asked for."""
 
-    def compute(*given: Any) -> jax.Array:
+    def compute(*given: Any) -> Array:
         *arrays, wide = given
         with jax.enable_x64(wide):
             dtype = jnp.float64 if wide else jnp.float32
@@ -44,16 +45,16 @@ def _wide(function: Callable[..., jax.Array], *arrays: jax.Array) -> jax.Array:
     return by_platform(compute, *arrays, cpu=True, other=False)
 
 
-def _sum(x: jax.Array) -> jax.Array:
+def _sum(x: Array) -> Array:
     return x.sum(axis=-1, keepdims=True)
 
 
-def mean(x: jax.Array) -> jax.Array:
+def mean(x: Array) -> Array:
     """[..., N] float32 -> [..., 1]."""
     return _wide(_sum, x) / x.shape[-1] if _WIDE.get() else x.mean(axis=-1, keepdims=True)
 
 
-def softmax(x: jax.Array) -> jax.Array:
+def softmax(x: Array) -> Array:
     """[..., N] float32 -> the same shape; rows sum to 1."""
     if not _WIDE.get():
         return jax.nn.softmax(x, axis=-1)
@@ -61,7 +62,7 @@ def softmax(x: jax.Array) -> jax.Array:
     return y / _wide(_sum, y)
 
 
-def logsumexp(x: jax.Array) -> jax.Array:
+def logsumexp(x: Array) -> Array:
     """[..., N] float32 -> [..., 1]."""
     if not _WIDE.get():
         return jax.nn.logsumexp(x, axis=-1, keepdims=True)
@@ -69,23 +70,23 @@ def logsumexp(x: jax.Array) -> jax.Array:
     return largest + jnp.log(_wide(_sum, jnp.exp(x - largest)))
 
 
-def exp(x: jax.Array) -> jax.Array:
+def exp(x: Array) -> Array:
     """The exponential of float32."""
     return _wide(jnp.exp, x) if _WIDE.get() else jnp.exp(x)
 
 
-def einsum(equation: str, a: jax.Array, b: jax.Array) -> jax.Array:
+def einsum(equation: str, a: Array, b: Array) -> Array:
     """`jnp.einsum` of two arrays, in float32."""
     if not _WIDE.get():
         return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32)
     return _wide(partial(jnp.einsum, equation), a, b)
 
 
-def product(x: jax.Array, y: jax.Array) -> jax.Array:
+def product(x: Array, y: Array) -> Array:
     """x * y, which may enter a sum."""
     return apart(x * y) if _WIDE.get() else x * y
 
 
-def apart(x: jax.Array) -> jax.Array:
+def apart(x: Array) -> Array:
     """x, a product of floats that is rounded before it enters a sum."""
     return jnp.maximum(x, jnp.finfo(x.dtype).min)

@@ -4,6 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.ops.sharding import per_device
 
@@ -11,7 +12,7 @@ from transformer_jax.ops.sharding import per_device
 _LEAST_CHUNK = 16
 
 
-def top_k_of_rows(x: jax.Array, k: int, axes: int = 1) -> tuple[jax.Array, jax.Array]:
+def top_k_of_rows(x: Array, k: int, axes: int = 1) -> tuple[Array, Array]:
     """`top_k` of x [B, ...], split over devices by B.
 
     XLA does not split it: on a CPU each device would gather all rows, which in a search
@@ -21,7 +22,7 @@ def top_k_of_rows(x: jax.Array, k: int, axes: int = 1) -> tuple[jax.Array, jax.A
     return per_device(lambda rows: top_k(rows, k, axes), ("batch",), x)
 
 
-def top_k(x: jax.Array, k: int, axes: int = 1) -> tuple[jax.Array, jax.Array]:
+def top_k(x: Array, k: int, axes: int = 1) -> tuple[Array, Array]:
     """`jax.lax.top_k` over the last axis, or over the last two as one; faster for long rows.
 
     The row is cut into chunks. The k largest elements are in the k chunks with the largest
@@ -70,7 +71,7 @@ def _chunk(length: int, k: int, width: int) -> int:
     return min(divisors, key=lambda chunk: abs(chunk - best), default=best)
 
 
-def first_argmax(values: jax.Array) -> jax.Array:
+def first_argmax(values: Array) -> Array:
     """`jnp.argmax(values, axis=-1)` (the first of equal ones), int32.
 
     XLA's argmax reduces value-index pairs, which it does not vectorise on CPUs: over [160, 8000] it
@@ -90,7 +91,7 @@ def first_argmax(values: jax.Array) -> jax.Array:
     return (start + _first_largest(chunks)).reshape(values.shape[:-1])
 
 
-def _first_largest(values: jax.Array) -> jax.Array:
+def _first_largest(values: Array) -> Array:
     size = values.shape[-1]
     is_largest = values == jnp.max(values, axis=-1, keepdims=True)
     return jnp.min(jnp.where(is_largest, jnp.arange(size, dtype=jnp.int32), size - 1), axis=-1)

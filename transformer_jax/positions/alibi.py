@@ -13,9 +13,9 @@ the authors' code.
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 
@@ -41,7 +41,7 @@ class Alibi(PositionConfig):
 class LinearBias(Position):
     """Lowers the scores in proportion to the distance, each head at its own slope."""
 
-    def bias(self, q_positions: jax.Array, k_positions: jax.Array) -> jax.Array:
+    def bias(self, q_positions: Array, k_positions: Array) -> Array:
         """[H, T, M] float32."""
         distances_TM = jnp.abs(q_positions[:, None] - k_positions[None, :]).astype(jnp.float32)
         return distances_TM[None] * -slopes(self.context.num_heads)[:, None, None]

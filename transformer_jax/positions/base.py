@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import jax
+from jax import Array
 
 from transformer_jax.layers.parameters import Layer
 
@@ -86,16 +86,16 @@ class Position(Layer):
     def check_length(self, length: int) -> None:
         """Raises UserError if the scheme has no positions for a sequence of this length."""
 
-    def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+    def embed(self, x: Array, positions: Array) -> Array:
         """Marks embeddings x [B, L, word_width], at `positions` [L]; returns [B, L, D]."""
         return x
 
     def rotate(
-        self, q: jax.Array, k: jax.Array, q_positions: jax.Array, k_positions: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+        self, q: Array, k: Array, q_positions: Array, k_positions: Array
+    ) -> tuple[Array, Array]:
         """Turns queries [B, T, H, K] and keys [B, M, H or fewer, K] before their product."""
         return q, k
 
-    def bias(self, q_positions: jax.Array, k_positions: jax.Array) -> jax.Array | None:
+    def bias(self, q_positions: Array, k_positions: Array) -> Array | None:
         """[H, T, M] float32 to add to the scores, or None."""
         return None

@@ -12,8 +12,8 @@ output table had zeros at the position features. An untied projection
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
@@ -51,7 +51,7 @@ class ConcatenatedSinusoids(Position):
 
     config: Concatenated
 
-    def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+    def embed(self, x: Array, positions: Array) -> Array:
         """x [..., L, D - width] and the sinusoids of positions [L] -> [..., L, D]."""
         width = self.config.position_width(self.context.d_model)
         position_LW = sinusoids(positions, width).astype(x.dtype)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.errors import UserError
 from transformer_jax.positions.base import Position, PositionConfig, PositionContext
@@ -43,7 +44,7 @@ class LearnedPosition(Position):
                 "larger model.max_length, or use position=sinusoidal, rope, alibi or t5"
             )
 
-    def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+    def embed(self, x: Array, positions: Array) -> Array:
         """x [..., L, D] + the vectors of positions [L]."""
         vectors_LD = jnp.take(self.table, positions, axis=0) * self.context.d_model**0.5
         return x + jax.lax.broadcast_to_rank(vectors_LD.astype(x.dtype), x.ndim)

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 from annotated_types import Gt
+from jax import Array
 
 from transformer_jax.errors import UserError
 from transformer_jax.positions.base import Position, PositionConfig, PositionContext
@@ -38,7 +39,7 @@ class Rope(PositionConfig):
         return RotaryPosition(self, context)
 
 
-def rotated(x_BLHK: jax.Array, positions: jax.Array, base: float) -> jax.Array:
+def rotated(x_BLHK: Array, positions: Array, base: float) -> Array:
     """[..., L, H, K] with neighbouring pairs turned by their angles at positions [L]."""
     width = x_BLHK.shape[-1]
     rates = base ** (-jnp.arange(0, width, 2) / width)
@@ -57,7 +58,7 @@ class RotaryPosition(Position):
     config: Rope
 
     def rotate(
-        self, q: jax.Array, k: jax.Array, q_positions: jax.Array, k_positions: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+        self, q: Array, k: Array, q_positions: Array, k_positions: Array
+    ) -> tuple[Array, Array]:
         base = self.config.base
         return rotated(q, q_positions, base), rotated(k, k_positions, base)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.errors import UserError
 from transformer_jax.positions.base import Position, PositionConfig, PositionContext
@@ -43,7 +44,7 @@ class ScalarPosition(Position):
                 "model.max_length, or use position=sinusoidal, rope, alibi or t5"
             )
 
-    def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+    def embed(self, x: Array, positions: Array) -> Array:
         """x [..., L, D] + share of max_length (of positions [L]) times the direction."""
         share_L1 = positions[:, None].astype(jnp.float32) / self.context.max_length
         added_LD = share_L1 * self.direction[None] * self.context.d_model**0.5

@@ -17,6 +17,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from pydantic import NonNegativeInt
 
 from transformer_jax.errors import UserError
@@ -25,7 +26,7 @@ from transformer_jax.positions.base import Position, PositionConfig, PositionCon
 Form = Literal["interleaved", "halves", "tensor2tensor"]
 
 
-def sinusoids(positions_L: jax.Array, features: int, form: Form = "interleaved") -> jax.Array:
+def sinusoids(positions_L: Array, features: int, form: Form = "interleaved") -> Array:
     """[L, features] float32; `features` is even except if interleaved."""
     half = (features + 1) // 2
     steps = half - 1 if form == "tensor2tensor" else features / 2
@@ -60,7 +61,7 @@ class AddedSinusoids(Position):
 
     config: Sinusoidal
 
-    def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+    def embed(self, x: Array, positions: Array) -> Array:
         """x [..., L, D] + PE(first + positions [L])."""
         places = positions + self.config.first
         added_LD = sinusoids(places, self.context.d_model, self.config.form).astype(x.dtype)

@@ -18,10 +18,10 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import jax
 import jax.numpy as jnp
 from annotated_types import Ge, MultipleOf
 from flax import linen as nn
+from jax import Array
 from pydantic import PositiveFloat, PositiveInt
 
 from transformer_jax.errors import UserError
@@ -50,8 +50,8 @@ class T5(PositionConfig):
 
 
 def relative_buckets(
-    distances: jax.Array, *, bidirectional: bool, num_buckets: int, max_distance: int
-) -> jax.Array:
+    distances: Array, *, bidirectional: bool, num_buckets: int, max_distance: int
+) -> Array:
     """The bucket in [0, num_buckets) of each distance (key minus query position), int32.
 
     A causal stack's future (distance > 0), which is masked, shares bucket 0.
@@ -82,7 +82,7 @@ class RelativeBias(Position):
         shape = (self.config.num_buckets, self.context.num_heads)
         self.table = self.weight("table", initial, shape, ("buckets", "heads"))
 
-    def bias(self, q_positions: jax.Array, k_positions: jax.Array) -> jax.Array:
+    def bias(self, q_positions: Array, k_positions: Array) -> Array:
         """[H, T, M] float32."""
         buckets_TM = relative_buckets(
             k_positions[None, :] - q_positions[:, None],

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.layers.feed_forward import FeedForwardConfig
 from transformer_jax.layers.norms import NormConfig
@@ -34,7 +35,7 @@ def feed_forward(config: FeedForwardConfig) -> Build:
     return lambda dtypes: config.build(D, F, dtypes)
 
 
-def inputs(*leading: int) -> jax.Array:
+def inputs(*leading: int) -> Array:
     """Features [..., D] whose mean is not 0."""
     return jax.random.normal(jax.random.key(1), (*leading, D)) + 0.5
 
@@ -80,7 +81,7 @@ def check_gradients(build: Build) -> None:
     variables, x = initialised(module), inputs(2, 5)
     weights = jax.random.normal(jax.random.key(4), x.shape)
 
-    def loss(variables: Any, x: jax.Array) -> jax.Array:
+    def loss(variables: Any, x: Array) -> Array:
         return (module.apply(variables, x) * weights).sum()
 
     check_reached(jax.grad(loss, argnums=(0, 1))(variables, x))
@@ -132,7 +133,7 @@ def check_dropout(build: Build) -> None:
     module = build(DTYPES)
     variables, x = initialised(module), inputs(64)
 
-    def apply(seed: int | None) -> jax.Array:
+    def apply(seed: int | None) -> Array:
         rngs = {} if seed is None else {"dropout": jax.random.key(seed)}
         return module.apply(variables, x, rngs=rngs)
 

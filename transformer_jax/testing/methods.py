@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from transformer_jax.decoding.base import Hypotheses, Limits, Method
 from transformer_jax.errors import UserError
@@ -105,7 +106,7 @@ def check_compiles_once(method: Method) -> None:
     def run(static: Method, state: Any, limits: Limits) -> Hypotheses:
         traces.append(static)
 
-        def step(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> Any:
+        def step(tokens_BZ: Array, position: Array, state: Any) -> Any:
             steps.append(position)
             return toy.step(tokens_BZ, position, state)
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.mixers.base import (
     CrossMixer,
@@ -41,7 +42,7 @@ def position(config: PositionConfig = NONE, *, causal: bool) -> Position:
     return config.build(context(causal=causal))
 
 
-def inputs(seed: int = 0) -> jax.Array:
+def inputs(seed: int = 0) -> Array:
     """What mixers read, [BATCH, LENGTH, D]."""
     return jax.random.normal(jax.random.key(seed), (BATCH, LENGTH, D))
 
@@ -55,23 +56,23 @@ def initialised(mixer: Mixer) -> Any:
 def _programs(mixer: Mixer) -> tuple[Any, Any]:
     """`__call__`, and the gradients of its weighted outputs. Compiling is most of the time."""
 
-    def loss(variables: Any, x: jax.Array, weights: jax.Array) -> jax.Array:
+    def loss(variables: Any, x: Array, weights: Array) -> Array:
         return (mixer.apply(variables, x, MASK) * weights).sum()
 
     return jax.jit(mixer.apply), jax.jit(jax.grad(loss, (0, 1)))
 
 
-def parallel(mixer: Mixer, variables: Any, x: jax.Array, mask: Any = MASK) -> jax.Array:
+def parallel(mixer: Mixer, variables: Any, x: Array, mask: Any = MASK) -> Array:
     """What `__call__` gives, jitted."""
     return _programs(mixer)[0](variables, x, mask)
 
 
-def gradients(mixer: Mixer, variables: Any, weights: Any) -> tuple[Any, jax.Array]:
+def gradients(mixer: Mixer, variables: Any, weights: Any) -> tuple[Any, Array]:
     """Of the sum of weighted outputs, by the variables and by the inputs."""
     return _programs(mixer)[1](variables, inputs(), weights)
 
 
-def check_rows(leaf: jax.Array, axis: int = 0) -> jax.Array:
+def check_rows(leaf: Array, axis: int = 0) -> Array:
     """Checks that the rows of a state leaf are on this axis, and returns it."""
     wrong = f"a state leaf of shape {leaf.shape} has not its {BATCH} rows on axis {axis}"
     assert leaf.shape[axis] == BATCH, wrong
@@ -83,7 +84,7 @@ def check_step_equals_parallel(mixer: Mixer, variables: Any) -> None:
     x, traces = inputs(), 0
 
     @jax.jit
-    def step(x_BD: jax.Array, state: Any, at: jax.Array) -> tuple[jax.Array, Any]:
+    def step(x_BD: Array, state: Any, at: Array) -> tuple[Array, Any]:
         nonlocal traces
         traces += 1
         return mixer.apply(variables, x_BD, state, at, method="step")

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax import Array
 
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.models import api
@@ -29,7 +30,7 @@ def build(config: PositionConfig, *, causal: bool) -> tuple[Position, Any]:
     return scheme, noisy(nn.unbox(scheme.init(jax.random.key(1), jnp.arange(3), method=_touch)))
 
 
-def _touch(scheme: Position, positions: jax.Array) -> Any:
+def _touch(scheme: Position, positions: Array) -> Any:
     words = jnp.ones((1, len(positions), scheme.config.word_width(suite.D)))
     heads = jnp.ones((1, len(positions), suite.HEADS, HEAD_DIM))
     return (
@@ -39,7 +40,7 @@ def _touch(scheme: Position, positions: jax.Array) -> Any:
     )
 
 
-def _seen(scheme: Position, variables: Any, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _seen(scheme: Position, variables: Any, positions: Array) -> tuple[Array, Array]:
     """The embeddings [L, D] and the scores [H, L, L], through which positions reach attention."""
     length = len(positions)
     width = scheme.config.word_width(suite.D)
@@ -121,7 +122,7 @@ def order_matters(position: PositionConfig) -> bool:
     config, order = tiny(position), jnp.array([3, 1, 2, 0, 4])
 
     @jax.jit
-    def encode(ids: jax.Array) -> jax.Array:
+    def encode(ids: Array) -> Array:
         arrays = ids, MASKS[0], TARGET, MASKS[1]
         return hidden_states(config, _params(config), *arrays)[1]["encoder"]
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
@@ -34,7 +34,7 @@ class ToyDecoder:
         # A second leaf, of higher rank, that must be reordered with the first.
         return {"hash": hashes, "copy": jnp.tile(hashes[:, :, None, None], (1, 1, 2, 3))}
 
-    def step(self, tokens_BZ: jax.Array, position: jax.Array, state: Any) -> Any:
+    def step(self, tokens_BZ: Array, position: Array, state: Any) -> Any:
         """See `decoding.base.Step`."""
         hashes = _next_hash(state["hash"], tokens_BZ, position)
         copies = _next_hash(state["copy"], tokens_BZ[:, :, None, None], position)

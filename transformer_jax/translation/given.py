@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import jax
 import numpy as np
+from jax import Array
 
 from transformer_jax.data.alignments import Links, links_of, words
 from transformer_jax.data.padding import pad
@@ -64,13 +64,13 @@ class Given:
         log_probs = np.zeros(len(rows), np.float32)
         num_tokens = np.zeros(len(rows), np.int32)
 
-        def start(batch: Batch) -> jax.Array:
+        def start(batch: Batch) -> Array:
             pairs = self._padded(batch)
             given = [row.num_forced for row in batch]
             num_forced_B = filled(given, len(pairs.source_BS)) if forced else None
             return self.runner.call(score_batch, pairs._replace(num_forced_B=num_forced_B))
 
-        def finish(batch: Batch, log_probs_B: jax.Array) -> None:
+        def finish(batch: Batch, log_probs_B: Array) -> None:
             indices = [row.number for row in batch]
             log_probs[indices] = np.asarray(log_probs_B)[: len(batch)]
             num_tokens[indices] = [len(row.target) - row.num_forced for row in batch]
@@ -91,10 +91,10 @@ class Given:
             if source and target:
                 rows.append(row_of(number, source, target, pieces.limit))
 
-        def start(batch: Batch) -> jax.Array:
+        def start(batch: Batch) -> Array:
             return self.runner.call(align_batch, self._padded(batch))
 
-        def finish(batch: Batch, looks_BTS: jax.Array) -> None:
+        def finish(batch: Batch, looks_BTS: Array) -> None:
             for row, looks_TS in zip(batch, np.asarray(looks_BTS), strict=False):
                 source, target = len(row.source) - 1, len(row.target) - 1
                 links[row.number] = links_of(

@@ -16,10 +16,11 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from transformer_jax.errors import UserError
 from transformer_jax.models import api, inside
-from transformer_jax.models.api import Array, State, WeightForm
+from transformer_jax.models.api import AnyArray, State, WeightForm
 from transformer_jax.models.config import ModelConfig
 
 #: What is averaged.
@@ -45,7 +46,7 @@ class Model:
         """The inverse of `_split`."""
         return tuple(parts)
 
-    def _mean(self, logits: Sequence[jax.Array]) -> jax.Array:
+    def _mean(self, logits: Sequence[Array]) -> Array:
         """The logits of the mean of what the members predict, from the logits of each."""
         raise NotImplementedError
 
@@ -73,7 +74,7 @@ class Model:
         """As `logical_axes`, of the parameters of `for_decoding`."""
         return self._join(self._map(lambda m: api.decoding_axes(m, weights)))
 
-    def apply(self, params: Any, *arrays: Array) -> jax.Array:
+    def apply(self, params: Any, *arrays: AnyArray) -> Array:
         """Logits [B, T, V]: log-probabilities up to a constant of each position.
 
         The arrays are source_BS, source_mask_BS, target_in_BT and target_mask_BT.
@@ -84,13 +85,13 @@ class Model:
         """Raises UserError where `alignment` has nothing to read."""
         self._map(inside.check_alignment)
 
-    def alignment(self, params: Any, *arrays: Array) -> jax.Array:
+    def alignment(self, params: Any, *arrays: AnyArray) -> Array:
         """How much each target piece uses each source piece, [B, T, S]; the arrays of `apply`."""
         looks = self._map(lambda m, p: inside.alignment(m, p, *arrays), params)
         return functools.reduce(jnp.add, looks) / len(looks)
 
     def encode(
-        self, params: Any, *arrays: Array, max_length: int, beam_size: int
+        self, params: Any, *arrays: AnyArray, max_length: int, beam_size: int
     ) -> tuple[State, State]:
         """(sentence, state): what never changes, and the state before position 0.
 
@@ -102,8 +103,8 @@ class Model:
         return self._join(sentences), self._join(states)
 
     def decode_step(
-        self, params: Any, tokens_BZ: Array, position: Array, state: State, sentence: State
-    ) -> tuple[jax.Array, State]:
+        self, params: Any, tokens_BZ: AnyArray, position: AnyArray, state: State, sentence: State
+    ) -> tuple[Array, State]:
         """Logits [B, Z, V] of the next token, as in `apply`, and the next state."""
 
         def step(config: ModelConfig, p: Any, own: State, known: State) -> Any:
@@ -133,7 +134,7 @@ class SingleModel(Model):
     def _join(self, parts: Sequence[Any]) -> Any:
         return parts[0]
 
-    def _mean(self, logits: Sequence[jax.Array]) -> jax.Array:
+    def _mean(self, logits: Sequence[Array]) -> Array:
         return logits[0]
 
 
@@ -154,7 +155,7 @@ class Ensemble(Model):
     def configs(self) -> tuple[ModelConfig, ...]:
         return self.members
 
-    def _mean(self, logits: Sequence[jax.Array]) -> jax.Array:
+    def _mean(self, logits: Sequence[Array]) -> Array:
         log_probs = [jax.nn.log_softmax(each, axis=-1) for each in logits]
         add = jnp.add if self.mean == "log_probs" else jnp.logaddexp
         total = functools.reduce(add, log_probs)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 from jax.sharding import Mesh
 
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, Step
@@ -81,10 +82,7 @@ class Rules(NamedTuple):
 ANYTHING = Rules()
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=("model", "method", "max_length", "rules", "mesh"),
-)
+@functools.partial(jax.jit, static_argnames=("model", "method", "max_length", "rules", "mesh"))
 def decode_batch(
     params: Any,
     sources: Sources,
@@ -109,7 +107,7 @@ def decode_batch(
         sentence = jax.lax.optimization_barrier(sentence)
         state = PerSentence(sentence), state
 
-        def decode_step(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> Any:
+        def decode_step(tokens_BZ: Array, position: Array, state: Any) -> Any:
             known, inner = state
             logits_BZV, inner = model.decode_step(params, tokens_BZ, position, inner, known.values)
             return constrain(logits_BZV, "batch", None, None), (known, _by_sentence(inner))
@@ -127,7 +125,7 @@ def decode_batch(
 
 
 @functools.partial(jax.jit, static_argnames=("model", "mesh"))
-def score_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = None) -> jax.Array:
+def score_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = None) -> Array:
     """log p(target | source, forced pieces) of each row, float32 [B], in nats."""
     *source, target_BT, target_mask_BT, num_forced_B = pairs
     with _on(mesh):
@@ -141,7 +139,7 @@ def score_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = 
 
 
 @functools.partial(jax.jit, static_argnames=("model", "mesh"))
-def align_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = None) -> jax.Array:
+def align_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = None) -> Array:
     """How much each target piece of each row uses each source piece, float32 [B, T, S]."""
     *source, target_BT, target_mask_BT, _ = pairs
     with _on(mesh):
