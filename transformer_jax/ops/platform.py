@@ -5,8 +5,10 @@ when a program is compiled for devices that are only described (`train.py --plan
 traces the variant of every platform, and the compiled program has that of its own.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,3 +39,13 @@ def by_platform(function: Callable[..., Any], *arrays: Any, other: T, **settings
 
     forms = {platform: with_setting(setting) for platform, setting in settings.items()}
     return jax.lax.platform_dependent(*arrays, default=with_setting(other), **forms)
+
+
+@contextlib.contextmanager
+def tracing_with(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """What is traced inside finds this value in the variable."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)

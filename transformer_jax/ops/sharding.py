@@ -17,6 +17,8 @@ import jax
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from transformer_jax.ops.platform import tracing_with
+
 #: Logical axis -> the mesh axis, or axes, it is split over; None = not split.
 Table = Mapping[str, str | tuple[str, ...] | None]
 
@@ -31,25 +33,16 @@ _LAYOUT: ContextVar[_Layout | None] = ContextVar("layout", default=None)
 _PLATFORM: ContextVar[str | None] = ContextVar("platform", default=None)
 
 
-@contextmanager
-def layout(mesh: Mesh, table: Table, rows_axis: str | None = None) -> Iterator[None]:
+def layout(mesh: Mesh, table: Table, rows_axis: str | None = None) -> AbstractContextManager[None]:
     """Functions traced inside are sharded over `mesh` by `table`."""
-    token = _LAYOUT.set(_Layout(mesh, table, rows_axis))
-    try:
-        yield
-    finally:
-        _LAYOUT.reset(token)
+    return tracing_with(_LAYOUT, _Layout(mesh, table, rows_axis))
 
 
 @contextmanager
 def alone_on(platform: str) -> Iterator[None]:
     """Functions traced inside are for one device of a platform, whatever surrounds the call."""
-    outer, other = _LAYOUT.set(None), _PLATFORM.set(platform)
-    try:
+    with tracing_with(_LAYOUT, None), tracing_with(_PLATFORM, platform):
         yield
-    finally:
-        _LAYOUT.reset(outer)
-        _PLATFORM.reset(other)
 
 
 def own_rows(mesh: Mesh, axis: str, table: Table) -> AbstractContextManager[None]:

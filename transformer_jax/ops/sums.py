@@ -7,8 +7,8 @@ suits the program. In float64 the first two move a result by less than float32 c
 near ties, and `product` prevents the third.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -17,20 +17,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from transformer_jax.ops.platform import by_platform
+from transformer_jax.ops.platform import by_platform, tracing_with
 
 #: What replaces float32 on a CPU.
 _WIDE: ContextVar[bool] = ContextVar("wide sums", default=False)
 
 
-@contextlib.contextmanager
-def wide_sums(wide: bool) -> Iterator[None]:
+def wide_sums(wide: bool) -> AbstractContextManager[None]:
     """What is traced in this context is computed in float64 on a CPU, if `wide`."""
-    token = _WIDE.set(wide)
-    try:
-        yield
-    finally:
-        _WIDE.reset(token)
+    return tracing_with(_WIDE, wide)
 
 
 def _wide(function: Callable[..., Array], *arrays: Array) -> Array:
