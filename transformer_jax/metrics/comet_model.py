@@ -20,7 +20,7 @@ from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.models.paths import from_paths
 from transformer_jax.models.stack import Stack
 from transformer_jax.positions.none import NoPosition
-from transformer_jax.weights.sentencepiece_model import load_processor
+from transformer_jax.weights.sentencepiece_model import open_processor
 from transformer_jax.weights.settings import Settings, parse_yaml
 from transformer_jax.weights.torch_files import read_torch
 from transformer_jax.weights.weights import Weights
@@ -61,7 +61,8 @@ class CometModel:
     def __init__(self, folder: str, title: str, *, needs_reference: bool) -> None:
         self._needs_reference, path = needs_reference, Path(folder)
         settings = _settings(path, WITH_REFERENCE if needs_reference else WITHOUT, title)
-        self._processor = _processor(path)
+        origin = "COMET has from XLM-R; copy it from FacebookAI/xlm-roberta-large"
+        self._processor = open_processor(path, ["sentencepiece.bpe.model"], origin)
         checkpoint = path / "checkpoints" / "model.ckpt"
         if not checkpoint.is_file():
             raise UserError(f"{checkpoint}: no such file; it has the weights of the metric")
@@ -166,17 +167,6 @@ def _settings(path: Path, form: Form, title: str) -> Settings:
     if settings.get("layer_norm", bool, True):  # COMET's own default
         raise UserError(f"{file}: layer_norm=True cannot be expressed; only False")
     return settings
-
-
-def _processor(path: Path) -> Any:
-    name = "sentencepiece.bpe.model"
-    try:
-        return load_processor((path / name).read_bytes(), str(path / name))
-    except OSError:
-        raise UserError(
-            f"{path}: {name} is missing, which COMET has from XLM-R; copy it from "
-            "FacebookAI/xlm-roberta-large"
-        ) from None
 
 
 def _mix(weights: Weights, settings: Settings) -> np.ndarray:

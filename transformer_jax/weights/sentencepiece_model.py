@@ -1,8 +1,10 @@
 """SentencePiece's own files."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 
 
 def load_processor(model: bytes, name: str) -> Any:
@@ -20,3 +22,16 @@ def load_processor(model: bytes, name: str) -> Any:
             "give a .model file written by spm_train, or train a new one"
         ) from error
     return processor
+
+
+def open_processor(folder: Path, names: Sequence[str], origin: str) -> Any:
+    """The processor of the first of these files that a folder has.
+
+    Raises:
+        UserError: it has none, or it is damaged; `origin` says where they come from.
+    """
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None:
+        raise UserError(f"{folder}: {names[0]} is missing, which {origin}")
+    with as_user_error(f"{path}: cannot be read", OSError):
+        return load_processor(path.read_bytes(), str(path))
