@@ -25,7 +25,7 @@ class TableBox(MatrixBox):
 class Layer(nn.Module):
     """A module whose parameters can be split over a mesh.
 
-    A subclass has the dtype of its parameters as `param_dtype`: a field, or a property.
+    A subclass has the dtype of its parameters as `param_dtype`: a field, or that of `InContext`.
     """
 
     def weight(
@@ -59,3 +59,12 @@ class Layer(nn.Module):
             return box(init(*args), axes, mesh=None, **box_options)
 
         return self.param(name, boxed, shape, self.param_dtype)
+
+
+class InContext(Layer):
+    """A layer with a field `context`, which says the dtype of its parameters."""
+
+    @property
+    def param_dtype(self) -> str:
+        """Of its parameters."""
+        return self.context.param_dtype

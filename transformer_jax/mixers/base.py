@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from jax import Array
 
 from transformer_jax.errors import UserError
-from transformer_jax.layers.parameters import Layer
+from transformer_jax.layers.parameters import InContext
 from transformer_jax.positions.base import Position, PositionContext
 
 #: Role in {"encoder", "decoder", "cross"} -> why the mixer cannot play it and what to use
@@ -87,7 +87,7 @@ class MixerConfig:
             raise UserError(f"{option}={value} has no effect here: {why}")
 
 
-class MixerModule(Layer):
+class MixerModule(InContext):
     """What self-mixers and readers of the memory have in common.
 
     Attributes:
@@ -97,11 +97,6 @@ class MixerModule(Layer):
 
     config: Any
     context: MixerContext
-
-    @property
-    def param_dtype(self) -> str:
-        """Of its parameters."""
-        return self.context.param_dtype
 
     @property
     def is_watched(self) -> bool:

@@ -41,7 +41,7 @@ from pydantic import PositiveInt
 
 from transformer_jax.layers.initializers import Initializer, along_last_axis
 from transformer_jax.layers.norms import Norm
-from transformer_jax.layers.parameters import Layer
+from transformer_jax.layers.parameters import InContext
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
@@ -81,7 +81,7 @@ class RWKV(BothWaysConfig):
         return build(self, context, position)
 
 
-class LowRank(Layer):
+class LowRank(InContext):
     """b + B f(A x): a token-dependent offset through a narrow middle; f = tanh unless given."""
 
     context: MixerContext
@@ -90,11 +90,6 @@ class LowRank(Layer):
     out_axis: str
     bias_init: Initializer
     activation: Activation = jnp.tanh
-
-    @property
-    def param_dtype(self) -> str:
-        """Of the bias."""
-        return self.context.param_dtype
 
     def setup(self) -> None:
         bare, small = {"use_bias": False, **self.context.dtypes}, nn.initializers.normal(1e-2)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from jax import Array
 
-from transformer_jax.layers.parameters import Layer
+from transformer_jax.layers.parameters import InContext
 
 #: The hooks, and what each does to whom, for error messages.
 HOOKS = {
@@ -59,7 +59,7 @@ class PositionConfig:
         return d_model
 
 
-class Position(Layer):
+class Position(InContext):
     """A position scheme. A subclass overrides the hooks it uses, and no others.
 
     One instance serves all layers of a stack, so its parameters are shared by them.
@@ -72,11 +72,6 @@ class Position(Layer):
 
     config: Any
     context: PositionContext
-
-    @property
-    def param_dtype(self) -> str:
-        """Of its parameters."""
-        return self.context.param_dtype
 
     @classmethod
     def hooks(cls) -> frozenset[str]:
