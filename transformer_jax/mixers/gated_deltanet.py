@@ -17,7 +17,7 @@ most head_dim associations.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -56,6 +56,7 @@ class GatedDeltaNetMixer(GLAMixer):
     """The causal mixer, without position hooks or attention weights."""
 
     config: GatedDeltaNet
+    _step = staticmethod(delta_rule_step)
 
     def setup(self) -> None:
         super().setup()
@@ -69,12 +70,9 @@ class GatedDeltaNetMixer(GLAMixer):
     def _initial_decays(self) -> tuple[Initializer, Initializer]:
         return softplus_inverse_of_log_uniform(1e-3, 1e-1), log_uniform_of(1.0, 16.0)
 
-    def _scan(self, *parts: Array) -> Array:
-        q, k, v, e, log_decay = parts
-        return delta_rule_scan(q, k, v, e, log_decay, self.config.chunk)[0]
-
-    def _step(self, *parts: Array) -> tuple[Array, Array]:
-        return delta_rule_step(*parts)
+    @staticmethod
+    def _scan(*parts: Any) -> Array:
+        return delta_rule_scan(*parts)[0]
 
     def _parts(self, x_BLD: Array, mixed_BLE: Array, at_L: Array) -> tuple[Array, ...]:
         """q, k, v, e and log w of `ops.delta_rule`."""

@@ -14,8 +14,9 @@ forwards only; the encoder runs it in both directions (`both_ways`). The state m
 everything about the past, so it cannot look up an arbitrary earlier token exactly.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -60,9 +61,15 @@ class GLA(BothWaysConfig):
 
 
 class GLAMixer(Mixer):
-    """The causal mixer, without attention weights."""
+    """The causal mixer, without attention weights.
+
+    A subclass has another recurrence, with more inputs: `_scan` of a sequence takes those of
+    `_parts` and the chunk, `_step` of a token those and the state.
+    """
 
     config: GLA
+    _scan: ClassVar[Callable[..., Any]] = staticmethod(decayed_scan)
+    _step: ClassVar[Callable[..., Any]] = staticmethod(decayed_step)
 
     def setup(self) -> None:
         c, o = self.context, self.config
@@ -100,7 +107,7 @@ class GLAMixer(Mixer):
         # Padding writes nothing, and nothing decays there.
         masks = (jax.lax.expand_dims(mask_BL, range(2, a.ndim)) for a in written)
         written = [jnp.where(mask, a, 0) for mask, a in zip(masks, written, strict=True)]
-        return self._gated(self._scan(q, k, *written), x_BLD)
+        return self._gated(self._scan(q, k, *written, self.config.chunk), x_BLD)
 
     def init_state(self, batch: int, max_length: int) -> RecurrentState:
         """The convolution's last inputs, and S [B, H, K, V]."""
@@ -116,13 +123,6 @@ class GLAMixer(Mixer):
         parts = self._parts(x_BD[:, None], mixed_BE[:, None], position[None])
         y_BHV, matrix = self._step(*(part[:, 0] for part in parts), state.hidden)
         return self._gated(y_BHV, x_BD), RecurrentState(window, matrix)
-
-    def _scan(self, *parts: Array) -> Array:
-        q, k, v, log_decay = parts
-        return decayed_scan(q, k, v, log_decay, self.config.chunk)
-
-    def _step(self, *parts: Array) -> tuple[Array, Array]:
-        return decayed_step(*parts)
 
     def _parts(self, x_BLD: Array, mixed_BLE: Array, at_L: Array) -> tuple[Array, ...]:
         """q, k, v and log w: [B, L, H, K or V], log w perhaps [B, L, H]; float32."""
