@@ -157,7 +157,9 @@ class _Reader:
             raise self._error(f"it names {count} items, more than it has room for")
         heads = [self._numbers("Q", 4) for _ in range(count)]
         names = [self._name(length) for length, *_ in heads]
-        shapes = [self._numbers("i", self._rank(rank)) for _, _, rank, _ in heads]
+        if (most := max((rank for _, _, rank, _ in heads), default=0)) > _MOST_AXES:
+            raise self._error(f"an item has {most} axes")
+        shapes = [self._numbers("i", rank) for _, _, rank, _ in heads]
         self._bytes(*self._numbers("Q", 1))
         if len(set(names)) < len(names):
             raise self._error("two of its items have the same name")
@@ -187,11 +189,6 @@ class _Reader:
 
     def _numbers(self, kind: str, count: int) -> tuple[int, ...]:
         return struct.unpack(f"<{count}{kind}", self._bytes(struct.calcsize(f"<{count}{kind}")))
-
-    def _rank(self, rank: int) -> int:
-        if rank > _MOST_AXES:
-            raise self._error(f"an item has {rank} axes")
-        return rank
 
     def _name(self, length: int) -> str:
         name = self._bytes(length)

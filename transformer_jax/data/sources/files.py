@@ -124,10 +124,10 @@ class Files(Source):
         JSON string becomes a space, because a sentence is one line everywhere else.
         """
         sources, targets = self._existing(split)
-        rest = iter(targets)
+        rest, form = iter(targets), _TWO_COLUMNS + " TAB document" * self.documents
         for path in sources:
             if suffix(path) == ".tsv":
-                yield from _cut_at_changes(_read_tsv(path, self.documents))
+                yield from _cut_at_changes(split_tabs(read_lines(path), path, form))
             elif suffix(path) == ".jsonl":
                 rows = _read_jsonl(path, languages, self.documents)
                 yield from _cut_at_changes(row for row, _ in rows)
@@ -310,21 +310,12 @@ def _cut_at_changes(rows: Iterable[Sequence[Any]]) -> Iterator[Pair]:
         yield source, target
 
 
-def _read_tsv(path: str, documents: bool) -> Iterator[list[str]]:
-    form = "source TAB target TAB document" if documents else _TWO_COLUMNS
-    return _columns(read_lines(path), path, form)
-
-
-def split_tabs(lines: Iterable[str], name: str) -> Iterator[Pair]:
-    """The two columns of each line.
+def split_tabs(lines: Iterable[str], name: str, form: str = _TWO_COLUMNS) -> Iterator[Any]:
+    """The columns of each line, as a list.
 
     Raises:
-        UserError: a line has not two.
+        UserError: a line has not as many as the form.
     """
-    return ((source, target) for source, target in _columns(lines, name, _TWO_COLUMNS))
-
-
-def _columns(lines: Iterable[str], name: str, form: str) -> Iterator[list[str]]:
     tabs = form.count("TAB")
     for number, line in enumerate(lines, start=1):
         fields = line.split("\t")
