@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
 from annotated_types import Ge, MultipleOf
@@ -37,7 +37,7 @@ class SystemOptions:
     dt_max: PositiveFloat = 0.1  #: the longest
     direct_length: NonNegativeInt = 64  #: sequences up to this length are convolved without FFT
 
-    def check_steps(self) -> None:
+    def check(self, context: Any, hooks: frozenset[str]) -> None:
         """Raises UserError if the steps have no range."""
         if self.dt_min > self.dt_max:
             raise UserError(f"dt_min={self.dt_min} is larger than dt_max={self.dt_max}")

@@ -48,7 +48,7 @@ class H3(DiagonalOptions, BothWaysConfig):
 
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
         super().check(context, hooks)
-        self.check_steps()
+        BothWaysConfig.check(self, context, hooks)
         if context.d_model % self.head_dim:
             raise UserError(
                 f"head_dim={self.head_dim}: must divide model.d_model={context.d_model}"

@@ -34,9 +34,6 @@ class S4(SystemOptions, MixerConfig):
 
     knows_order: ClassVar[bool] = True
 
-    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        self.check_steps()
-
     def build(self, context: MixerContext, position: Position) -> Mixer:
         return S4Mixer(self, context, position)
 

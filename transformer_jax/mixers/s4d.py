@@ -37,9 +37,6 @@ class S4D(DiagonalOptions, MixerConfig):
 
     knows_order: ClassVar[bool] = True
 
-    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        self.check_steps()
-
     def build(self, context: MixerContext, position: Position) -> Mixer:
         return S4DMixer(self, context, position)
 
