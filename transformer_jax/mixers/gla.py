@@ -28,7 +28,7 @@ from transformer_jax.layers.initializers import Initializer
 from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.scans import decayed_scan, decayed_step
 from transformer_jax.positions.base import Position
@@ -115,9 +115,7 @@ class GLAMixer(Mixer):
         shape = (batch, c.num_heads, c.head_dim, self.config.expand * c.head_dim)
         return RecurrentState(self.conv.init_window(batch), jnp.zeros(shape, jnp.float32))
 
-    def step(
-        self, x_BD: Array, state: RecurrentState, position: Array
-    ) -> tuple[Array, RecurrentState]:
+    def step(self, x_BD: Array, state: RecurrentState, position: Array) -> tuple[Array, State]:
         """One step of the recurrence."""
         mixed_BE, window = self.conv.step(self.into(x_BD), state.recent)
         parts = self._parts(x_BD[:, None], mixed_BE[:, None], position[None])

@@ -30,7 +30,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.layers.diagonal_systems import DiagonalOptions, DiagonalSystems
 from transformer_jax.layers.initializers import torch_uniform
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.convolutions import long_convolution, short_convolution_step
 from transformer_jax.ops.diagonal_ssm import empty_state
@@ -102,9 +102,7 @@ class H3Mixer(Mixer):
         window = jnp.zeros((batch, o.shift_size - 1, c.d_model), jnp.float32)
         return RecurrentState(window, empty_state(shape))
 
-    def step(
-        self, x_BD: Array, state: RecurrentState, position: Array
-    ) -> tuple[Array, RecurrentState]:
+    def step(self, x_BD: Array, state: RecurrentState, position: Array) -> tuple[Array, State]:
         """One step of both recurrences."""
         k_BD = self.key(x_BD)
         # The filter's taps run back in time, a window forwards.

@@ -30,7 +30,7 @@ from transformer_jax.layers.initializers import (
 )
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.selective_scan import selective_scan, selective_step
 from transformer_jax.positions.base import Position
@@ -88,9 +88,7 @@ class MambaMixer(Mixer):
         hidden = jnp.zeros((batch, inner, o.state_size), jnp.float32)
         return RecurrentState(self.conv.init_window(batch), hidden)
 
-    def step(
-        self, x_BD: Array, state: RecurrentState, position: Array
-    ) -> tuple[Array, RecurrentState]:
+    def step(self, x_BD: Array, state: RecurrentState, position: Array) -> tuple[Array, State]:
         """One step of the recurrence."""
         x_BE, window = self.conv.step(self.into(x_BD), state.recent)
         x_BE = nn.silu(x_BE)

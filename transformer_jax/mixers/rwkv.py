@@ -43,7 +43,7 @@ from transformer_jax.layers.initializers import Initializer, along_last_axis
 from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.parameters import InContext
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.delta_rule import DeltaRuleInputs, delta_rule_scan, delta_rule_step
 from transformer_jax.ops.scans import channel_decay_scan, channel_decay_step
@@ -151,9 +151,7 @@ class RWKVMixer(Mixer):
         matrix = jnp.zeros((batch, c.num_heads, c.head_dim, c.head_dim), jnp.float32)
         return RecurrentState(jnp.zeros((batch, c.d_model), c.dtype), matrix)
 
-    def step(
-        self, x_BD: Array, state: RecurrentState, position: Array
-    ) -> tuple[Array, RecurrentState]:
+    def step(self, x_BD: Array, state: RecurrentState, position: Array) -> tuple[Array, State]:
         """One step of the recurrence."""
         (r, k, v, log_decay, own_weight), gate_BE = self._project(x_BD, state.recent)
         y_BHK, matrix = channel_decay_step(r, k, v, log_decay, own_weight, state.hidden)
@@ -220,9 +218,7 @@ class RWKV7Mixer(RWKVMixer):
         y, _ = delta_rule_scan(q, k, v, e, w, 2 * self.config.chunk)
         return self._joined(y[:, 1::2], own_BLHK, gate_BLE)
 
-    def step(
-        self, x_BD: Array, state: RecurrentState, position: Array
-    ) -> tuple[Array, RecurrentState]:
+    def step(self, x_BD: Array, state: RecurrentState, position: Array) -> tuple[Array, State]:
         """One step of the recurrence."""
         (erase, write), own_BHK, gate_BE = self._turns(x_BD, state.recent)
         _, matrix = delta_rule_step(*erase, state.hidden)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from transformer_jax.layers.dropout import Dropout, DropoutRate
-from transformer_jax.mixers.base import Mixer, MixerConfig, Refusals
+from transformer_jax.mixers.base import Mixer, MixerConfig, Refusals, State
 from transformer_jax.mixers.heads import HeadProjections, bias_of, token_bias
 from transformer_jax.ops.attention import Hooks
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
@@ -80,9 +80,7 @@ class CachedSparseAttention(SparseAttention):
         """Positions [M] that the token at `position` reads, and which of them exist [M]."""
         raise NotImplementedError
 
-    def step(
-        self, x_BD: Array, state: KeyValueCache, position: Array
-    ) -> tuple[Array, KeyValueCache]:
+    def step(self, x_BD: Array, state: KeyValueCache, position: Array) -> tuple[Array, State]:
         """Writes this token's key and value, and attends to the few positions that it reads."""
         q_BHK, k_BHK, v_BHK = self.heads.of_token(x_BD, self.position, position)
         cache = state.write(k_BHK, v_BHK, position)

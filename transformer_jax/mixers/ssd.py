@@ -28,7 +28,7 @@ from transformer_jax.layers.initializers import log_uniform_of, softplus_inverse
 from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.scans import scalar_decay_scan, scalar_decay_step
 from transformer_jax.positions.base import Position
@@ -118,9 +118,7 @@ class SSDMixer(Mixer):
         shape = (batch, self.num_heads, self.config.state_size, self.head_dim)
         return RecurrentState(self.conv.init_window(batch), jnp.zeros(shape, jnp.float32))
 
-    def step(
-        self, x_BD: Array, state: RecurrentState, position: Array
-    ) -> tuple[Array, RecurrentState]:
+    def step(self, x_BD: Array, state: RecurrentState, position: Array) -> tuple[Array, State]:
         """One step of the recurrence."""
         mixed_BE, window = self.conv.step(self.into(x_BD), state.recent)
         x_BHK, b_BGN, c_BGN = self._split(nn.silu(mixed_BE))

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 from pydantic import PositiveInt
 
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.heads import token_bias
 from transformer_jax.mixers.sparse_attention import SparseAttention, SparseConfig
 from transformer_jax.ops.attention import Hooks
@@ -60,9 +60,7 @@ class WindowAttention(SparseAttention):
         """Room for the last `ring` tokens; the one at position p is in place p % ring."""
         return self.heads.empty_cache(batch, min(self.ring, max_length))
 
-    def step(
-        self, x_BD: Array, state: KeyValueCache, position: Array
-    ) -> tuple[Array, KeyValueCache]:
+    def step(self, x_BD: Array, state: KeyValueCache, position: Array) -> tuple[Array, State]:
         """Overwrites the oldest token and attends to those that the window still holds."""
         q_BHK, k_BHK, v_BHK = self.heads.of_token(x_BD, self.position, position)
         cache = state.write(k_BHK, v_BHK, position % self.ring)
