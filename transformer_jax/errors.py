@@ -61,7 +61,7 @@ def as_user_error(
     """Around calls of other libraries: their errors become `WHAT (the error's first line)THEN`.
 
     Args:
-        what: went wrong, and where.
+        what: went wrong, and where; after a colon at its end the error's line has no parentheses.
         kinds: of errors that become a `UserError`; others, and a `UserError`, stay what they are.
         then: what to do, after the error's own words.
         named: these begin with the error's type, where libraries raise many.
@@ -71,8 +71,9 @@ def as_user_error(
     except UserError:
         raise
     except kinds as error:
-        kind = f"{type(error).__name__}: " * named
-        raise UserError(f"{what} ({kind}{first_line(error)}){then}") from error
+        reason = f"{type(error).__name__}: " * named + first_line(error)
+        reason = reason if what.endswith(":") else f"({reason})"
+        raise UserError(f"{what} {reason}{then}") from error
 
 
 def first_line(error: BaseException) -> str:

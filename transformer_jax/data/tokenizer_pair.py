@@ -8,7 +8,7 @@ from etils import epath
 
 from transformer_jax.data.mapped_tokenizer import MappedTokenizer
 from transformer_jax.data.tokenizer import Tokenizer
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.paths import write_whole
 
 T = TypeVar("T")
@@ -25,10 +25,8 @@ def read_tokenizer(model: bytes, name: str = "the tokenizer") -> Tokenizer:
 
 def open_tokenizer(path: epath.Path) -> Tokenizer:
     """Reads a `.model` file; UserError when it is missing, unreadable or damaged."""
-    try:
+    with as_user_error(f"cannot read the tokenizer {path}:", OSError):
         model = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read the tokenizer {path}: {error.strerror}") from error
     return read_tokenizer(model, str(path))
 
 
@@ -61,18 +59,13 @@ class Tokenizers:
 
     def save(self, folder: epath.Path) -> None:
         """Writes `files`, each atomically, and removes those of another start that failed."""
-        files = self.files()
-        try:
+        files, advice = self.files(), "; free some space or choose another folder"
+        with as_user_error(f"cannot write the tokenizer to {folder}:", OSError, then=advice):
             folder.mkdir(parents=True, exist_ok=True)
             for name, model in files.items():
                 write_whole(folder / name, model)
             for name in {"joint.model", "source.model", "target.model"} - files.keys():
                 (folder / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"cannot write the tokenizer to {folder}: {error.strerror}; "
-                "free some space or choose another folder"
-            ) from error
 
 
 def model_files(folder: epath.Path) -> tuple[epath.Path, epath.Path]:

@@ -5,7 +5,7 @@ import os
 
 from etils import epath
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.formats.card import card
 from transformer_jax.formats.exporter import Exporter, TrainedModel
 from transformer_jax.formats.exporters import EXPORTERS
@@ -69,12 +69,11 @@ def write(
     """Writes the files of a format, and a card, into a folder that appears when it is complete."""
     temporary = temporary_name(folder)
     try:
-        temporary.mkdir(parents=True)
-        exporter.write(model, temporary)
-        if readme is not None:
-            (temporary / "README.md").write_text(readme)
-        temporary.rename(folder)
-    except OSError as error:
-        raise UserError(f"output={folder}: {error.strerror or error}") from error
+        with as_user_error(f"output={folder}:", OSError):
+            temporary.mkdir(parents=True)
+            exporter.write(model, temporary)
+            if readme is not None:
+                (temporary / "README.md").write_text(readme)
+            temporary.rename(folder)
     finally:
         remove_folder(temporary)

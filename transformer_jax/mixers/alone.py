@@ -10,7 +10,7 @@ from flax import linen as nn
 from flax.errors import ScopeParamShapeError
 from jax import Array
 
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.mixers.base import (
     CrossMixer,
     CrossMixerConfig,
@@ -169,10 +169,8 @@ class MixerLayer:
             )
         if method in ("step", "init_state") and not self.causal:
             raise UserError(f"{name} with causal=False sees what follows: it has no step")
-        try:
+        with as_user_error("params are not of this layer:", ScopeParamShapeError):
             return built.apply({"params": params}, *args, method=method, **options)
-        except ScopeParamShapeError as error:
-            raise UserError(f"params are not of this layer: {first_line(error)}") from None
 
     def _built(self) -> Mixer | CrossMixer:
         if isinstance(self.mixer, CrossMixerConfig):

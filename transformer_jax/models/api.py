@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.layers.parameters import MatrixBox, TableBox
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.inputs import Texts, check_batch, check_text, check_texts
@@ -69,10 +69,8 @@ def run_model(
     """
     variables = {"params": _quantized(config, config.adapter.merge(params))}
     rngs = {} if rng is None else {"dropout": rng}
-    try:
+    with as_user_error("params are not of this config:", ScopeParamShapeError):
         return _module(config).apply(variables, *args, rngs=rngs, **options)
-    except ScopeParamShapeError as error:
-        raise UserError(f"params are not of this config: {first_line(error)}") from None
 
 
 def _quantized(config: ModelConfig, params: Params, *, held: bool = False) -> Params:

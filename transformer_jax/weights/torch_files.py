@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error, first_line
 from transformer_jax.weights.weights import Stored
 
 _DTYPES: dict[str, Any] = {
@@ -52,11 +52,9 @@ class _Place(NamedTuple):
     def read(self, path: Path, record: str) -> np.ndarray:
         """Its numbers, from a part of a file."""
         dtype = self.storage.dtype
-        try:
-            with zipfile.ZipFile(path) as archive:
-                numbers = np.frombuffer(archive.read(record), dtype)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise UserError(f"{path}: {record}: {first_line(error)}") from error
+        kinds = OSError, ValueError, KeyError, zipfile.BadZipFile
+        with as_user_error(f"{path}: {record}:", *kinds), zipfile.ZipFile(path) as archive:
+            numbers = np.frombuffer(archive.read(record), dtype)
         strides = tuple(stride * dtype.itemsize for stride in self.strides)
         return np.lib.stride_tricks.as_strided(
             numbers[self.offset :], self.shape, strides, writeable=False
