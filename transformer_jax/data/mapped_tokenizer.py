@@ -197,8 +197,7 @@ def _tags_of(tokenizer: Tokenizer | None) -> list[str]:
 
 def with_tags(tokenizer: Tokenizer, tags: Tags) -> Tokenizer:
     """The tokenizer with what it lacks as further pieces; the ids of the others stay."""
-    missing = tags.missing_in(tokenizer)
-    if not missing:
+    if not (missing := tags.missing_in(tokenizer)):
         return tokenizer
     old = Vocabulary(tuple(tokenizer.pieces(range(tokenizer.vocab_size))))
     if isinstance(tokenizer, MappedTokenizer):

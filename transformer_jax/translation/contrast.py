@@ -125,7 +125,7 @@ def scorer(translator: Translator) -> Scorer:
     Raises:
         UserError: the model has no tag for a language of the direction.
     """
-    tokenizers = translator.tokenizers_for(translator.decode_config)
+    tokenizers = translator.pieces().tokenizers
     source, target = tokenizers.source, tokenizers.target
 
     def score(sources: Sequence[str], targets: Sequence[str]) -> Scored:

@@ -330,14 +330,6 @@ class Translator:
             mbr_scores([], [], config.mbr)  # fails now if it cannot be computed
         return config
 
-    def tokenizers_for(self, config: DecodeConfig) -> Any:
-        """The tokenizers with the tags of the languages that the config names.
-
-        Raises:
-          UserError: the model has no tag for one of them.
-        """
-        return self.pieces(config).tokenizers
-
     def text(self, ids: Ids) -> str:
         """Target ids as text of one line."""
         return self.pieces().text(ids)

@@ -56,13 +56,9 @@ class BartLayout(Layout):
                     f"{config.origin}: encoder_{ours}={one} and decoder_{ours}={other} must be "
                     "equal"
                 )
-        attention_dropout = config.get("attention_dropout", float, 0.0)
+        attention = Full(dropout_rate=config.get("attention_dropout", float, 0.0))
         encoder, decoder = (
-            StackConfig(
-                num_layers=config.number(f"{side}_layers"),
-                mixers=(Full(dropout_rate=attention_dropout),),
-                position=self.position,
-            )
+            StackConfig(config.number(f"{side}_layers"), (attention,), self.position)
             for side in ("encoder", "decoder")
         )
         return ModelConfig(
@@ -71,7 +67,7 @@ class BartLayout(Layout):
             num_heads=config.number("encoder_attention_heads"),
             encoder=encoder,
             decoder=decoder,
-            cross=FullCross(dropout_rate=attention_dropout),
+            cross=FullCross(dropout_rate=attention.dropout_rate),
             norm=LayerNorm(epsilon=1e-5),
             norm_placement=self.norm_placement,
             feed_forward=Mlp(

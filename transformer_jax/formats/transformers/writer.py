@@ -204,13 +204,10 @@ def _write_tokenizer(
             kind = "M2M100Tokenizer"
             ids = {piece: i for piece, i in source.ids.items() if piece not in tags}
             _write_json(folder / "vocab.json", ids)
-            codes, known = next(
-                (codes, {f"__{code}__" for code in listed_codes.split()})
-                for codes, listed_codes in LANGUAGES.items()
-                if {f"__{code}__" for code in listed_codes.split()} <= set(tags)
-            )
+            known = {key: {f"__{code}__" for code in of.split()} for key, of in LANGUAGES.items()}
+            codes = next(key for key, own in known.items() if own <= set(tags))
             settings["language_codes"] = codes
-            if added := [i for i in vocabulary.tags if source.pieces[i] not in known]:
+            if added := [i for i in vocabulary.tags if source.pieces[i] not in known[codes]]:
                 settings["added_tokens_decoder"] = _added(source, added)
     elif tags or vocabulary.prefix:
         raise UserError(

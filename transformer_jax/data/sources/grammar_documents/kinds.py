@@ -142,8 +142,7 @@ def agreement(draw: Draw, split: Split, facts: int) -> Iterator[Episode]:
 
 
 def _here_is(noun: Noun) -> Pair:
-    thing = NounPhrase(noun)
-    english, german = thing.english("nominative"), thing.german("nominative")
+    english, german = _words(NounPhrase(noun))
     return finish((f"here is {english}", f"hier ist {german}"))
 
 
