@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from transformer_jax.errors import optional
-from transformer_jax.metrics.base import Metric, opened
+from transformer_jax.metrics.base import Lines, Metric, opened
 from transformer_jax.metrics.registry import METRICS
 
 
@@ -35,9 +35,7 @@ Utility = Pairwise | Aggregate | Metric
 UTILITIES: dict[str, type] = {"pairwise": Pairwise, "aggregate": Aggregate, **METRICS}
 
 
-def mbr_scores(
-    sources: Sequence[str], texts: Sequence[Sequence[str]], utility: Utility
-) -> list[list[float]]:
+def mbr_scores(sources: Lines, texts: Sequence[Lines], utility: Utility) -> list[list[float]]:
     """The score of each hypothesis of each sentence; a higher one is better.
 
     Args:
@@ -60,9 +58,7 @@ def mbr_scores(
     return [[sum(row) / len(row) for row in matrix] for matrix in matrices]
 
 
-def _by_metric(
-    sources: Sequence[str], texts: Sequence[Sequence[str]], metric: Metric
-) -> list[list[float]]:
+def _by_metric(sources: Lines, texts: Sequence[Lines], metric: Metric) -> list[list[float]]:
     judge, found = opened(metric), []
     for source, hypotheses in zip(sources, texts, strict=True):
         count = len(hypotheses)

@@ -11,8 +11,10 @@ import numpy as np
 
 from transformer_jax.settings.types import FileName
 
+#: Sentences, such as the lines of a file.
+Lines = Sequence[str]
 #: The scores of (sources, translations, references), float32 [N]: a metric whose model is loaded.
-Judge = Callable[[Sequence[str], Sequence[str], Sequence[str]], np.ndarray]
+Judge = Callable[[Lines, Lines, Lines], np.ndarray]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The models of COMET-22 and CometKiwi and their formulas; see `comet.py`."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from scipy.special import softmax
 from transformer_jax.errors import UserError
 from transformer_jax.layers.feed_forward import Mlp
 from transformer_jax.layers.norms import LayerNorm
+from transformer_jax.metrics.base import Lines
 from transformer_jax.metrics.batches import in_batches
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.models.paths import from_paths
@@ -73,9 +74,7 @@ class CometModel:
         weights.check_all_taken(_IGNORED)
         self._encoder = jax.device_put(encoder)
 
-    def __call__(
-        self, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
-    ) -> np.ndarray:
+    def __call__(self, sources: Lines, translations: Lines, references: Lines) -> np.ndarray:
         ids = self._ids
         if not self._needs_reference:
             pairs = zip(ids(translations), ids(sources), strict=True)
@@ -87,7 +86,7 @@ class CometModel:
         )
         return self._score(np.concatenate([t, r, t * r, abs(t - r), t * s, abs(t - s)], axis=-1))
 
-    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def _ids(self, texts: Lines) -> list[list[int]]:
         """The ids of each text, as many as fit between `<s>` and `</s>`."""
         pieces = self._processor.encode(list(texts), num_threads=-1)
         unknown = self._processor.unk_id()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from transformer_jax.metrics.base import Lines
 from transformer_jax.metrics.scores import Score, corpus_scores
 
 
@@ -57,8 +58,8 @@ class DocumentScores:
 
 
 def document_scores(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
+    hypotheses: Lines,
+    references: Lines,
     lengths: Sequence[int],
     *,
     target_language: str = "",

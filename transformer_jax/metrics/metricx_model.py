@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from transformer_jax.errors import UserError
+from transformer_jax.metrics.base import Lines
 from transformer_jax.metrics.batches import LENGTHS, in_batches
 from transformer_jax.models.api import Params, apply, for_decoding
 from transformer_jax.models.config import ModelConfig
@@ -33,9 +33,7 @@ class MetricXModel:
         self._form, self._max_length, self._worst = form, max_length, worst
         self._config, self._params, self._processor = _read(Path(folder))
 
-    def __call__(
-        self, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
-    ) -> np.ndarray:
+    def __call__(self, sources: Lines, translations: Lines, references: Lines) -> np.ndarray:
         given = zip(sources, translations, references, strict=True)
         texts = [self._form.format(source=s, translation=t, reference=r) for s, t, r in given]
         most = self._max_length - 1  # EOS is counted, and then removed

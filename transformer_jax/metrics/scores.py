@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from transformer_jax.errors import UserError
+from transformer_jax.metrics.base import Lines
 from transformer_jax.settings.languages import base_language
 
 
@@ -77,11 +78,7 @@ def make_metrics(*, target_language: str = "", also: Collection[str] = ()) -> di
 
 
 def corpus_scores(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    *,
-    target_language: str = "",
-    also: Collection[str] = (),
+    hypotheses: Lines, references: Lines, *, target_language: str = "", also: Collection[str] = ()
 ) -> dict[str, Score]:
     """Scores of translations against one reference each, by key (see `make_metrics`).
 
@@ -98,9 +95,9 @@ def corpus_scores(
 
 
 def compare(
-    hypotheses: Sequence[str],
-    baseline: Sequence[str],
-    references: Sequence[str],
+    hypotheses: Lines,
+    baseline: Lines,
+    references: Lines,
     *,
     target_language: str = "",
     also: Collection[str] = (),
@@ -144,7 +141,7 @@ def compare(
     return comparisons
 
 
-def _check_lengths(hypotheses: Sequence[str], references: Sequence[str], what: str) -> None:
+def _check_lengths(hypotheses: Lines, references: Lines, what: str) -> None:
     if len(hypotheses) != len(references):
         raise UserError(
             f"{len(hypotheses)} {what} and {len(references)} references; expected as many"

@@ -10,7 +10,7 @@ from transformer_jax.data.alignments import Links, links_of, words
 from transformer_jax.data.padding import pad
 from transformer_jax.errors import UserError
 from transformer_jax.translation.model_calls import Pairs, align_batch, score_batch
-from transformer_jax.translation.pieces import Pieces, Sentence
+from transformer_jax.translation.pieces import Pieces, Sentences
 from transformer_jax.translation.run_batches import Batch, Work
 from transformer_jax.translation.runner import Runner
 from transformer_jax.translation.search import filled
@@ -41,8 +41,8 @@ class Given:
     runner: Runner  #: of the model
     pieces: Pieces  #: of both sides
     batch_size: int  #: most rows of a batch
-    sources: Sequence[Sentence]
-    targets: Sequence[Sentence]
+    sources: Sentences
+    targets: Sentences
 
     def __post_init__(self) -> None:
         counts = len(self.sources), len(self.targets)

@@ -12,8 +12,9 @@ from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
 #: A sentence: a text, or ids without EOS.
 Sentence = str | Sequence[int]
+Sentences = Sequence[Sentence]
 #: The first pieces of a target: one text for all sentences, or for each a text or ids.
-Prefixes = str | Sequence[Sentence]
+Prefixes = str | Sentences
 
 _LINE_ENDS = str.maketrans("\r\n", "  ")
 

@@ -15,7 +15,7 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.mbr import Utility, mbr_scores
 from transformer_jax.errors import UserError
 from transformer_jax.translation.model_calls import Rules, Sources, decode_batch
-from transformer_jax.translation.pieces import Pieces, Sentence
+from transformer_jax.translation.pieces import Pieces, Sentences
 from transformer_jax.translation.run_batches import Batch, Timing, Work
 from transformer_jax.translation.runner import Runner
 from transformer_jax.translation.text_batches import Row, padded_length
@@ -65,7 +65,7 @@ class Asked(NamedTuple):
         numbers: on which samples depend.
     """
 
-    sources: Sequence[Sentence]
+    sources: Sentences
     prefixes: Sequence[list[int]]
     num_best: Sequence[int]
     numbers: Sequence[int]

@@ -30,7 +30,7 @@ from transformer_jax.translation.documents import (
 from transformer_jax.translation.given import Given, Scored
 from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.model_calls import hold_params
-from transformer_jax.translation.pieces import Pieces, Prefixes, Sentence, pieces_of
+from transformer_jax.translation.pieces import Pieces, Prefixes, Sentences, pieces_of
 from transformer_jax.translation.runner import Runner, row_choices
 from transformer_jax.translation.search import (
     Asked,
@@ -205,7 +205,7 @@ class Translator:
 
     def decode(
         self,
-        sources: Sequence[Sentence],
+        sources: Sentences,
         *,
         target_prefix: Prefixes | None = None,
         num_best: int | Sequence[int] | None = None,
@@ -257,11 +257,7 @@ class Translator:
         return self.score_pairs(sources, targets, **options).log_probs
 
     def score_pairs(
-        self,
-        sources: Sequence[Sentence],
-        targets: Sequence[Sentence],
-        *,
-        target_prefix: Prefixes | None = None,
+        self, sources: Sentences, targets: Sentences, *, target_prefix: Prefixes | None = None
     ) -> Scored:
         """The log-probabilities, lengths, and the number of pairs that had to be cut.
 
@@ -278,11 +274,7 @@ class Translator:
         return given.score(self.pieces().prefixes(prefix, len(sources)))
 
     def align(
-        self,
-        sources: Sequence[Sentence],
-        targets: Sequence[Sentence],
-        *,
-        every_source: bool = False,
+        self, sources: Sentences, targets: Sentences, *, every_source: bool = False
     ) -> list[Links]:
         """Which source word each target word of given translations comes from.
 
@@ -306,7 +298,7 @@ class Translator:
         self.model.check_alignment()
         return self._given(sources, targets).align(every_source=every_source)
 
-    def _given(self, sources: Sequence[Sentence], targets: Sequence[Sentence]) -> Given:
+    def _given(self, sources: Sentences, targets: Sentences) -> Given:
         rows = self.decode_config.batch_size
         return Given(self._runner, self.pieces(), rows, sources, targets)
 
