@@ -23,11 +23,7 @@ class Row(NamedTuple):
 
 
 def row_of(
-    number: int,
-    source: Sequence[int],
-    target: Sequence[int],
-    limit: int,
-    **more: int,
+    number: int, source: Sequence[int], target: Sequence[int], limit: int, **more: int
 ) -> Row:
     """The row of a pair of ids without EOS, both cut to fit the limit."""
     ended, given = ([*ids[: limit - 1], EOS_ID] for ids in (source, target))
