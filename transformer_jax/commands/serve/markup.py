@@ -57,7 +57,8 @@ class _Token(NamedTuple):
     opaque: bool = False  #: an element whose content is left as it is
 
 
-class Tag(NamedTuple):
+@dataclass
+class Tag:
     """A tag, or a pair of them, within a line."""
 
     open: str
@@ -66,7 +67,8 @@ class Tag(NamedTuple):
     end: int
     depth: int  #: in how many other elements of the line it is
     #: Of a tag without content: whether white space, or an end of the line, is before and after it.
-    spaces: tuple[bool, bool] = (False, False)
+    space_before: bool = False
+    space_after: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class _Line:
         self.shown = 0
         self._offset = offset
         self._is_due = False  # white space since the last character
-        self._last: int | None = None  # the tag without content that was shown last
+        self._last: Tag | None = None  # the tag without content that was shown last
 
     @property
     def place(self) -> int:
@@ -140,74 +142,63 @@ class _Line:
                 self.gap += part
                 self._is_due = True
                 continue
-            if self._last is not None and not self.gap and part[0] in CLOSING:
-                self._attach()
-            self._show(None)
+            if self._last and not self.gap and part[0] in CLOSING:
+                # A mark follows a tag that has a space before it: no space to the word before.
+                self._is_due = False
+                self._end_tags()
+            self.show(None)
             self.text += " " * (self._is_due and bool(self.text)) + part
             self._is_due = False
 
-    def _attach(self) -> None:
-        """A mark follows a tag that has a space before it: no space to the word before."""
-        self._is_due = False
-        for number in reversed(range(len(self.tags))):
-            if self.tags[number].begin <= self.place:
-                break
-            tag = self.tags[number]
-            self.tags[number] = tag._replace(begin=self.place, end=self.place)
-
-    def add_empty(self, number: int, *, is_spaced: bool) -> None:
-        """Shows a tag without content."""
-        self._show(number)
-        self.tags[number] = self.tags[number]._replace(spaces=(is_spaced, False))
-
-    def _show(self, number: int | None) -> None:
+    def show(self, tag: Tag | None) -> None:
+        """Notes that a tag without content is shown, or characters."""
         if not self.shown:
             self.before = self.gap
-        elif self.gap:
-            self._set_space_after()
-        self.shown, self.gap, self._last = self.shown + 1, "", number
-
-    def _set_space_after(self) -> None:
-        if self._last is not None:
-            tag = self.tags[self._last]
-            self.tags[self._last] = tag._replace(spaces=(tag.spaces[0], True))
+        elif self.gap and self._last:
+            self._last.space_after = True
+        self.shown, self.gap, self._last = self.shown + 1, "", tag
 
     def finish(self) -> None:
         """Ends the line."""
-        self._set_space_after()
+        if self._last:
+            self._last.space_after = True
+        self._end_tags()
+        for tag in self.tags:  # its content begins after a space
+            first = self.text[tag.begin - self._offset : tag.end - self._offset][:1]
+            tag.begin += first == " "
+
+    def _end_tags(self) -> None:
+        """No tag reaches beyond the characters."""
         end = self._offset + len(self.text)
-        for number, tag in enumerate(self.tags):
-            first, last = min(tag.begin, end), min(tag.end, end)
-            # Its content begins after a space.
-            first += first < last and self.text[first - self._offset] == " "
-            self.tags[number] = tag._replace(begin=first, end=last)
+        for tag in self.tags:
+            tag.begin, tag.end = min(tag.begin, end), min(tag.end, end)
 
 
 def _line(tokens: Sequence[_Token], inside: range, closes: dict[int, int], offset: int) -> _Line:
     """The plain text of a line, and its tags."""
     line, depth = _Line(offset), 0
-    opened: dict[int, tuple[int, int, bool]] = {}  # end tag -> its tag, and what was before it
+    opened: dict[int, tuple[Tag, int, bool]] = {}  # end tag -> its tag, and what was before it
     for i in inside:
-        token, number = tokens[i], len(line.tags)
-        is_spaced = bool(line.gap) or not line.shown
+        token, is_spaced = tokens[i], bool(line.gap) or not line.shown
         if token.kind == "text":
             line.add_text(token.name)
-        elif token.kind == "open" and i in closes:
-            close = tokens[closes[i]].raw
-            line.tags.append(Tag(token.raw, close, line.place, line.place, depth))
-            opened[closes[i]] = number, line.shown, is_spaced
-            depth += 1
         elif i in opened:
-            number, shown, is_spaced = opened[i]
+            tag, shown, is_spaced = opened[i]
             depth -= 1
             if line.shown == shown:
-                line.add_empty(number, is_spaced=is_spaced)
-            tag = line.tags[number]
-            end = offset + len(line.text)
-            line.tags[number] = tag._replace(end=max(end, tag.begin))
+                tag.space_before = is_spaced
+                line.show(tag)
+            tag.end = max(offset + len(line.text), tag.begin)
         else:
-            line.tags.append(Tag(token.raw, "", line.place, line.place, depth))
-            line.add_empty(number, is_spaced=is_spaced)
+            close = tokens[closes[i]].raw if i in closes else ""
+            tag = Tag(token.raw, close, line.place, line.place, depth)
+            line.tags.append(tag)
+            if i in closes:
+                opened[closes[i]] = tag, line.shown, is_spaced
+                depth += 1
+            else:
+                tag.space_before = is_spaced
+                line.show(tag)
     line.finish()
     return line
 
@@ -235,29 +226,21 @@ def _blocks(tokens: Sequence[_Token], closes: dict[int, int], form: Form) -> lis
             blocks[i] |= token.kind != "text" and token.name in _BLOCKS
     else:
         # An element is within a line if there is text beside it.
-        beside: list[list[int]] = [[]]
-        mixed = [False]
+        parents, around, mixed = list[int](), [-1], set[int]()
         for i, token in enumerate(tokens):
-            if token.kind == "text":
-                mixed[-1] = mixed[-1] or bool(token.name.strip())
-            elif token.kind == "close":
-                _mark(blocks, beside.pop(), is_block=not mixed.pop())
-                beside[-1].append(i)
-            elif token.kind != "break":
-                beside[-1].append(i)
-                if token.kind == "open":
-                    beside.append([])
-                    mixed.append(False)
-        _mark(blocks, beside.pop(), is_block=not mixed.pop())
+            if token.kind == "close":
+                around.pop()
+            parents.append(around[-1])
+            if token.kind == "open":
+                around.append(i)
+            elif token.kind == "text" and token.name.strip():
+                mixed.add(around[-1])
+        for i, token in enumerate(tokens):
+            blocks[i] |= token.kind != "text" and parents[i] not in mixed
     for first, last in closes.items():
         if any(blocks[first + 1 : last]):
             blocks[first] = blocks[last] = True
     return blocks
-
-
-def _mark(blocks: list[bool], places: Iterable[int], *, is_block: bool) -> None:
-    for place in places:
-        blocks[place] = is_block
 
 
 class _Reader(HTMLParser):

@@ -182,10 +182,10 @@ def _render(place: _Place, tags: Sequence[Tag], chars: Span, among: Span) -> str
         content = _render(place, inner, (begin, end), own)
         before, after = place.line[:begin][-1:], place.line[end : end + 1]
         is_beside = (after_empty and begin == at) or _is_word(before, _OPENING)
-        if tag.spaces[0] and is_beside and made[-1:] != " ":
+        if tag.space_before and is_beside and made[-1:] != " ":
             made += " "
         made += tag.open + content + tag.close
-        if tag.spaces[1] and _is_word(after, CLOSING):
+        if tag.space_after and _is_word(after, CLOSING):
             made += " "
         at, after_empty = end, begin == end
     return made + escape(place.line[at : chars[1]], quote=False)
