@@ -19,7 +19,15 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from transformer_jax.errors import CannotSave, UserError, first_line
 from transformer_jax.parallel.processes import from_first, is_first
-from transformer_jax.paths import absolute, in_bucket, move_folder, remove_folder, write_whole
+from transformer_jax.paths import (
+    STILL_WHOLE,
+    absolute,
+    in_bucket,
+    move_folder,
+    remove_folder,
+    write_whole,
+    writing_to,
+)
 from transformer_jax.runs.damage import find_damage, write_manifest
 
 _LOGGER = logging.getLogger(__name__)
@@ -121,12 +129,8 @@ class Checkpoints:
             reason = problems or f"checkpoint {last} is gone"
             _LOGGER.warning("damaged checkpoint (%s): falling back to step %d", reason, newest)
         self._remove_half_saved()  # left by a kill
-        try:
-            (self.workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"cannot write {self.workdir / 'checkpoints'}: {error.strerror}"
-            ) from error
+        with writing_to(folder := self.workdir / "checkpoints"):
+            folder.mkdir(parents=True, exist_ok=True)
         return newest, list(damage)
 
     def _complete(self) -> None:
@@ -225,13 +229,8 @@ class Checkpoints:
     def _note(self) -> None:
         if self._to_note is not None and is_first():
             path = self.workdir / _LAST
-            try:
+            with writing_to(path, STILL_WHOLE, CannotSave):
                 write_whole(path, (json.dumps({"step": self._to_note}) + "\n").encode())
-            except OSError as error:
-                raise CannotSave(
-                    f"cannot write {path}: {error.strerror}; stopped, the checkpoints are whole: "
-                    "make room there and start the same command again"
-                ) from error
         self._to_note = None
 
     def _cannot_save(self, error: Exception) -> CannotSave:

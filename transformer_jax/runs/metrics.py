@@ -6,12 +6,12 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from transformer_jax.errors import UserError
-from transformer_jax.paths import GrowingFiles, write_whole
+from transformer_jax.paths import STILL_WHOLE, GrowingFiles, write_whole, writing_to
 
 if TYPE_CHECKING:
     from transformer_jax.runs.tracking import Tracking
@@ -34,7 +34,8 @@ class MetricsLog:
     def __init__(
         self, workdir: epath.Path, start_step: int, trackers: "Sequence[Tracker]" = ()
     ) -> None:
-        self._path = workdir / "metrics.jsonl"
+        file = workdir / "metrics.jsonl"
+        self._writing = partial(writing_to, file, STILL_WHOLE)
         records = read_metrics(workdir)
         if records and not start_step:
             _LOGGER.info(
@@ -48,9 +49,9 @@ class MetricsLog:
         #: Minutes of training before this start, by the records that are kept.
         self.minutes_before: float = max(times, default=0.0)
         content = "".join(json.dumps(record) + "\n" for record in kept).encode()
-        with self._as_user_error():
+        with self._writing():
             self._files = GrowingFiles(workdir)
-            path = self._files.local / self._path.name
+            path = self._files.local / file.name
             write_whole(epath.Path(path), content)
             # Unbuffered: what a full disk refuses must not be written again at close.
             self._file = path.open("ab", buffering=0)
@@ -62,7 +63,7 @@ class MetricsLog:
     def write(self, step: int, values: dict[str, Any]) -> None:
         """One record; its numbers also go to TensorBoard and the trackers."""
         line = (json.dumps({"step": step, **values}) + "\n").encode()
-        with self._as_user_error():
+        with self._writing():
             if self._file.write(line) != len(line):
                 raise OSError(None, "the disk took only part of a line")
         with self._without_board():
@@ -77,7 +78,7 @@ class MetricsLog:
         Called before a checkpoint begins, so that no record is missing of a step from which a run
         can continue.
         """
-        with self._as_user_error():
+        with self._writing():
             self._files.sync()
         with self._without_board():
             if self._board:
@@ -85,7 +86,7 @@ class MetricsLog:
 
     def close(self) -> None:
         """Uploads the rest and closes the files."""
-        with self._as_user_error():
+        with self._writing():
             self._file.close()
             self._files.close()
         with self._without_board():
@@ -93,16 +94,6 @@ class MetricsLog:
                 self._board.close()
         if self._tracking:
             self._tracking.close()
-
-    @contextlib.contextmanager
-    def _as_user_error(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UserError(
-                f"cannot write {self._path}: {error.strerror}; stopped, the checkpoints are whole: "
-                "make room there and start the same command again"
-            ) from error
 
     @contextlib.contextmanager
     def _without_board(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.config import check_model_config
 from transformer_jax.parallel.mesh import make_mesh
 from transformer_jax.parallel.processes import from_first, is_first
-from transformer_jax.paths import as_path, write_whole
+from transformer_jax.paths import as_path, write_whole, writing_to
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.folder import UNSEEN, Run
 from transformer_jax.runs.lock import only_run
@@ -112,14 +112,12 @@ def train(
             if not start.has_folder and file.exists():
                 raise UserError(f"{path}: another run was started here meanwhile")
             data.tokenizers.save(path / "tokenizer")
-            try:
+            with writing_to(file):
                 if start.is_new and not settled.train.init_from:  # else there was an earlier text
                     counts = data.corpus.source.counts(data.tokenizers.source.vocab_size)
                     unseen = np.flatnonzero(counts == 0).tolist()
                     write_whole(path / UNSEEN, json.dumps(unseen).encode())
                 write_whole(file, to_json(settled).encode())
-            except OSError as error:
-                raise UserError(f"cannot write {file}: {error.strerror}") from error
 
         from_first(begin)
         session.train()
