@@ -34,6 +34,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
@@ -170,15 +171,22 @@ def _of_translations(args: argparse.Namespace, flags: dict[str, Any], config: Co
     return dataclasses.replace(data, source=source)
 
 
-def _stage(folder: epath.Path, inputs: dict[str, Any], fill: Callable[[epath.Path], None]) -> None:
-    """Fills a folder once; all processes make the same call, and fill it together."""
-    from transformer_jax.parallel.processes import from_first, gather
+#: Writes into a folder.
+Fill = Callable[[epath.Path], None]
 
-    def fill_together(place: epath.Path) -> None:
-        fill(place)
-        gather([])
 
-    stage(folder, inputs, fill_together, flag="--workdir", first=from_first)
+def _stage(folder: epath.Path, inputs: dict[str, Any], fill: Fill) -> None:
+    """Fills a folder once; all processes make the same call, and wait for its end."""
+    from transformer_jax.parallel.processes import from_first
+
+    stage(folder, inputs, fill, flag="--workdir", first=from_first)
+
+
+def _in_first(fill: Fill) -> Fill:
+    """The same in the first process alone."""
+    from transformer_jax.parallel.processes import from_first
+
+    return lambda place: from_first(lambda: fill(place))
 
 
 @dataclass(frozen=True)
@@ -211,7 +219,6 @@ class _Distillation:
     def fill_text(self) -> None:
         """Writes the text as files of lines."""
         from transformer_jax.commands.distil import text, translations
-        from transformer_jax.parallel.processes import from_first
 
         options: dict[str, Any] = {}
         if self.args.translations:
@@ -221,10 +228,8 @@ class _Distillation:
                 "keep_all": self.args.candidates == "all",
             }
 
-        def fill(place: epath.Path) -> None:
-            write = translations.write_text if options else text.write_text
-            from_first(lambda: write(self.data, place, **options))
-
+        write = translations.write_text if options else text.write_text
+        fill = _in_first(partial(write, self.data, **options))
         _stage(self.folder / "text", text.hashes(self.data) | options, fill)
 
     def check_student(self) -> None:
@@ -262,11 +267,8 @@ class _Distillation:
 
     def choose(self) -> None:
         """Chooses what the student is trained on."""
-        from transformer_jax.parallel.processes import from_first
-
         inputs = self._inputs_of_translations() | {"min_score": self.args.min_score}
-        fill = self._fill_chosen
-        _stage(self.folder / "chosen", inputs, lambda place: from_first(lambda: fill(place)))
+        _stage(self.folder / "chosen", inputs, _in_first(self._fill_chosen))
 
     def train(self, stop: "StopOnSignals") -> None:
         """Trains the student."""
@@ -306,7 +308,6 @@ class _Distillation:
         from transformer_jax.commands.distil.text import scored_sets
         from transformer_jax.formats.export import export
         from transformer_jax.formats.exporters import EXPORTERS
-        from transformer_jax.parallel.processes import from_first
         from transformer_jax.paths import remove_folder
         from transformer_jax.runs.evaluation import evaluate
         from transformer_jax.runs.folder import open_run
@@ -323,7 +324,7 @@ class _Distillation:
             export(run, exporter, place / kind)
 
         inputs = {"student": run.fingerprint(), "format": to_text(exporter, EXPORTERS)}
-        _stage(folder / "exported", inputs, lambda place: from_first(lambda: fill(place)))
+        _stage(folder / "exported", inputs, _in_first(fill))
         return folder / "exported" / kind
 
     def _exporter(self) -> "Exporter":
