@@ -80,20 +80,14 @@ class Parser(argparse.ArgumentParser):
     """An argument parser with flags for a config, whose errors are one line."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options, add_help=False)
+        raw = argparse.RawDescriptionHelpFormatter
+        super().__init__(**options, add_help=False, formatter_class=raw)
         self.register("type", int, _int)
         self.register("type", "count", _count)
         self._words: Sequence[str] = ()
         self._shown: tuple[type, str, Sequence[str]] | None = None
-        self.add_argument(
-            "-h",
-            "--help",
-            action=_Help,
-            nargs="?",
-            metavar="all",
-            default=argparse.SUPPRESS,
-            help="show this; all: with every setting of the recipe",
-        )
+        text = "show this; all: with every setting of the recipe"
+        self.add_argument("-h", "--help", action=_Help, nargs="?", metavar="all", help=text)
 
     def error(self, message: str) -> NoReturn:
         """Raises what `main` prints."""
@@ -136,11 +130,16 @@ class Parser(argparse.ArgumentParser):
                 add(f"--{prefix}{inside}", dest=inside, help=argparse.SUPPRESS)
         self._describe(cls(), prefix, with_defaults=not title)
 
-    def _describe(self, config: Any, prefix: str, *, with_defaults: bool) -> None:
-        """Fills in the help of the flags that a config's keys have, and its variants' options."""
+    def _describe(
+        self, config: Any, prefix: str, *, with_defaults: bool, only: Sequence[str] = ()
+    ) -> None:
+        """Fills in the help of the flags that a config's keys have, and its variants' options.
+
+        Where it is not empty, of those in `only`.
+        """
         for path, key, (value,) in walk(config):
             action = self._option_string_actions.get(f"--{prefix}{path}")
-            if action is None:
+            if action is None or (only and path not in only):
                 continue
             mark, notes = mark_of(key.annotation), [key.schema["description"]]
             if mark:
@@ -156,15 +155,11 @@ class Parser(argparse.ArgumentParser):
             return
         cls, prefix, usual = self._shown
         names = [word.partition("=")[2] for word in self._words if word.startswith("--config=")]
-        keys = [action for action in self._actions if isinstance(action, _Key)]
-        of_recipe = [key for key in keys if key.option_strings[0].startswith(f"--{prefix}")]
-        for action in of_recipe:
-            action.help = argparse.SUPPRESS
-        config = open_recipe(names[-1]).config if names else cls()
-        self._describe(config, prefix, with_defaults=True)
-        for action in of_recipe:
-            if not everything and action.dest not in usual:
+        for action in self._actions:
+            if isinstance(action, _Key) and action.option_strings[0].startswith(f"--{prefix}"):
                 action.help = argparse.SUPPRESS
+        config = open_recipe(names[-1]).config if names else cls()
+        self._describe(config, prefix, with_defaults=True, only=() if everything else usual)
         if not everything:
             recipe = "--config=RECIPE --help=all" if not names else "--help=all"
             self.epilog = f"{recipe} lists every setting of the recipe and its default."

@@ -33,23 +33,17 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.models.api import num_params
     from transformer_jax.runs.folder import INT8
 
-    imported = import_model(
-        args.folder,
-        args.workdir,
-        revision=args.revision,
-        source_language=args.source_language,
-        target_language=args.target_language,
-        add_language=args.add_language,
-        from_language=args.from_language,
-    )
+    languages = ("source_language", "target_language", "add_language", "from_language")
+    options = {name: getattr(args, name) for name in ("revision", *languages)}
+    imported = import_model(args.folder, args.workdir, **options)
     model, data = imported.config.model, imported.config.data
-    languages = f"{data.source_language or '?'} -> {data.target_language or '?'}"
+    direction = f"{data.source_language or '?'} -> {data.target_language or '?'}"
     print(imported.path)
     print(
-        f"{num_params(model):,} parameters, up to {model.max_length} pieces, {languages}",
+        f"{num_params(model):,} parameters, up to {model.max_length} pieces, {direction}",
         file=sys.stderr,
     )
-    if "?" in languages:
+    if "?" in direction:
         flags = "--source_language=CODE --target_language=CODE"
         print(f"no file names the languages: {flags} do, which `serve` needs", file=sys.stderr)
     if (imported.path / INT8).is_file():

@@ -96,7 +96,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         epilog="commands:\n"
         + "".join(f"  {name:<12}{text}\n" for name, text in COMMANDS.items())
         + "\nTo begin: transformer-jax train --config=quickstart --workdir=runs/quickstart",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     version = f"transformer-jax {importlib.metadata.version('transformer-jax')}"
     commands.add_argument("--version", action="version", version=version)
@@ -114,7 +113,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         prog=f"transformer-jax {first.command}",
         usage="%(prog)s [flags]",  # a train command has some 150 flags
         description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     module.add_arguments(command)

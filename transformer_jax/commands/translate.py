@@ -201,9 +201,7 @@ class _UnseenWords:
     def __call__(self, lines: Iterable[str], done: int) -> None:
         """Names those of lines that come after `done` others."""
         for number, line in enumerate(lines, start=done + 1):
-            if self._named == _NAMED_LINES:
-                return
-            if not (words := self._translator.unseen_words(line)):
+            if self._named == _NAMED_LINES or not (words := self._translator.unseen_words(line)):
                 continue
             self._named += 1
             bare = dict.fromkeys(word.strip(string.punctuation) or word for word in words)

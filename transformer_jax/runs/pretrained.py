@@ -16,7 +16,6 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import abstract_params
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
 from transformer_jax.models.teachers import Teacher
@@ -68,15 +67,16 @@ def starting_from(
         batch=dataclasses.replace(
             config.batch, max_length=min(config.batch.max_length, taken.model.max_length)
         ),
-        model=dataclasses.replace(
-            run.model,
-            adapter=config.model.adapter,
-            dtype=config.model.dtype,
-            matmul_dtype=config.model.matmul_dtype,
-        ),
+        model=_computed_as(run.model, config.model),
         train=dataclasses.replace(config.train, init_from=place),
         decode=_decoding(taken.decode, other_blocks=bool(config.data.blocks)),
     )
+
+
+def _computed_as(model: ModelConfig, other: ModelConfig) -> ModelConfig:
+    """A model with what is trained beside another, and with its dtypes."""
+    names = ("adapter", "dtype", "matmul_dtype")
+    return dataclasses.replace(model, **{name: getattr(other, name) for name in names})
 
 
 def _decoding(taken: DecodeConfig, *, other_blocks: bool) -> DecodeConfig:
@@ -165,12 +165,7 @@ def _open_checked(key: str, folder: str, tokenizers: Tokenizers | None) -> Run:
 
 def _check_shapes(config: Config, run: Run) -> None:
     """Checks that the parameters of a run fit the model; logs what is different."""
-    model = dataclasses.replace(
-        config.model,
-        adapter=NoAdapter(),
-        dtype=run.model.dtype,
-        matmul_dtype=run.model.matmul_dtype,
-    )
+    model = _computed_as(config.model, run.model)
     changed = differences(run.model, model)
     # The factors of a quantization are measured anew.
     plain = (dataclasses.replace(each, quantize=NoQuantization()) for each in (run.model, model))
