@@ -3,29 +3,27 @@
 import dataclasses
 import logging
 import os
+from operator import attrgetter
 from typing import Any
 
 from etils import epath
-from jax.sharding import Mesh
 
 from transformer_jax.config import Config, differences
-from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import abstract_params
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
-from transformer_jax.models.teachers import Teacher
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.folder import Run, open_run
 from transformer_jax.settings.file_names import absolute_name
 
 _LOGGER = logging.getLogger(__name__)
 
-_FIRST, _TEACHER = "train.init_from", "train.teacher.run"
+_FIRST, TEACHER = "train.init_from", "train.teacher.run"
 
 
 def starting_from(
@@ -56,20 +54,21 @@ def starting_from(
     run = own or open_named(_FIRST, place)
     taken, tokenizer = run.config, given_by(run)
     names_text = config.data.source != Files() or bool(config.data.corpora) or config.data.prepared
+    text = taken.data if on_its_text and not names_text else config.data
+    # Its other parameters are not those of a file of int8.
+    decode = dataclasses.replace(taken.decode, weights="float")
+    if config.data.blocks:  # other ones in training, and so in translation
+        decode = dataclasses.replace(decode, block_tokens=None, block_sentences=None)
     return dataclasses.replace(
         config,
-        data=dataclasses.replace(
-            taken.data if on_its_text and not names_text else config.data,
-            source_language=taken.data.source_language or config.data.source_language,
-            target_language=taken.data.target_language or config.data.target_language,
-        ),
+        data=dataclasses.replace(text, **languages_of(taken.data, config.data)),
         tokenizer=dataclasses.replace(tokenizer, sampling_alpha=config.tokenizer.sampling_alpha),
         batch=dataclasses.replace(
             config.batch, max_length=min(config.batch.max_length, taken.model.max_length)
         ),
         model=_computed_as(run.model, config.model),
         train=dataclasses.replace(config.train, init_from=place),
-        decode=_decoding(taken.decode, other_blocks=bool(config.data.blocks)),
+        decode=decode,
     )
 
 
@@ -79,12 +78,10 @@ def _computed_as(model: ModelConfig, other: ModelConfig) -> ModelConfig:
     return dataclasses.replace(model, **{name: getattr(other, name) for name in names})
 
 
-def _decoding(taken: DecodeConfig, *, other_blocks: bool) -> DecodeConfig:
-    """That of the other run, for other parameters: they are not those of a file of int8."""
-    taken = dataclasses.replace(taken, weights="float")
-    if other_blocks:  # in training, and so in translation
-        taken = dataclasses.replace(taken, block_tokens=None, block_sentences=None)
-    return taken
+def languages_of(*texts: DataConfig) -> dict[str, Any]:
+    """The languages, each as the first text that names it does."""
+    keys = ("source_language", "target_language")
+    return {key: next(filter(None, map(attrgetter(key), texts)), None) for key in keys}
 
 
 def open_named(key: str, folder: str) -> Run:
@@ -97,12 +94,6 @@ def open_named(key: str, folder: str) -> Run:
         return open_run(folder)
     except UserError as error:
         raise UserError(f"{key}={folder}: {str(error).removeprefix(f'{folder}: ')}") from error
-
-
-def open_teacher(teacher: Teacher, mesh: Mesh) -> tuple[ModelConfig, Any]:
-    """The model that `train.teacher` names, and the parameters of its best checkpoint."""
-    run = open_named(_TEACHER, teacher.run)
-    return run.model, run.params("best", mesh)
 
 
 def given_by(run: Run) -> TokenizerConfig:
@@ -127,23 +118,18 @@ def check_named(config: Config, tokenizers: Tokenizers | None, *, is_new: bool) 
         UserError: they don't fit; or there is no such run, or no checkpoint in it.
     """
     first, teacher = config.train.init_from, config.train.teacher
-    opened = {
-        key: _open_checked(key, folder, tokenizers)
-        for key, folder in ((_FIRST, first if is_new else None), (_TEACHER, teacher.run))
-        if folder
-    }
-    if _FIRST in opened:
-        run = opened[_FIRST]
+    if first and is_new:
+        run = _open_checked(_FIRST, first, tokenizers)
         checkpoint = run.select("best").name
         _LOGGER.info("starting with the parameters of %s, %s", run.path, checkpoint)
         _check_shapes(config, run)
-    if _TEACHER not in opened:
+    if not teacher.run:
         return {}
-    run = opened[_TEACHER]
+    run = _open_checked(TEACHER, teacher.run, tokenizers)
     most = min(run.model.max_length, config.model.max_length)
     if config.batch.max_length > most:
         raise UserError(
-            f"{_TEACHER}={teacher.run}: it reads at most {most} pieces, and "
+            f"{TEACHER}={teacher.run}: it reads at most {most} pieces, and "
             f"batch.max_length={config.batch.max_length}"
         )
     if teacher.pieces > (size := run.tokenizers().target.vocab_size):

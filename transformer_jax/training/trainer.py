@@ -36,7 +36,7 @@ from transformer_jax.parallel.mesh import (
     replicated,
     shapes_on,
 )
-from transformer_jax.runs.pretrained import open_teacher
+from transformer_jax.runs.pretrained import TEACHER, open_named
 from transformer_jax.training.ahead import Ahead, Program
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import (
@@ -110,6 +110,7 @@ class Trainer:
         self._step = make_train_step(objective, self._optimizer_of, mesh, self._shardings)
         self._in_halves = mesh.devices.flat[0].platform == "cpu"
         self.ahead = Ahead()
+        self._flops_of = functools.cache(partial(train_step_flops, model))
 
     def _optimizer_of(self, horizon: Horizon) -> optax.GradientTransformation:
         schedule = self.train.schedule.build(self.model.d_model, *horizon)
@@ -128,10 +129,6 @@ class Trainer:
     def flops(self, shapes: Iterable[Shape]) -> int:
         """What steps on global batches (B, S, T) compute, padding included."""
         return sum(self._flops_of(*shape) for shape in shapes)
-
-    @functools.cached_property
-    def _flops_of(self) -> Callable[..., int]:
-        return functools.cache(partial(train_step_flops, self.model))
 
     @functools.cached_property
     def share(self) -> Share:
@@ -188,14 +185,15 @@ class Trainer:
         teacher = self.train.teacher
         if not teacher.pieces:
             return lambda batch: {}
-        model, own = open_teacher(teacher, self.mesh)
+        run = open_named(TEACHER, teacher.run)
+        model = run.model
 
         def label(params: Params, batch: Batch) -> Batch:
             with activations_on(self.mesh):
                 return teacher.soft_labels(model, params, batch)
 
         compiled = jax.jit(label, out_shardings=batch_sharding(self.mesh))
-        return partial(compiled, own)
+        return partial(compiled, run.params("best", self.mesh))
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """One step; see `make_train_step`."""

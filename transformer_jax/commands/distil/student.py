@@ -10,7 +10,7 @@ from transformer_jax.data.sources.base import Languages
 from transformer_jax.data.sources.files import Files
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
-from transformer_jax.runs.pretrained import given_by
+from transformer_jax.runs.pretrained import given_by, languages_of
 from transformer_jax.settings.languages import base_language
 
 
@@ -22,17 +22,11 @@ def taught_by(teacher: Run, config: Config) -> Config:
     about its own.
     """
     data, tokenizer, theirs = config.data, config.tokenizer, teacher.config.data
-    data = dataclasses.replace(
-        data,
-        source_language=data.source_language or theirs.source_language,
-        target_language=data.target_language or theirs.target_language,
-    )
+    data = dataclasses.replace(data, **languages_of(data, theirs))
     if data.source == Files() and not data.corpora:
+        held_out = theirs.validation_from_train or data.validation_from_train
         data = dataclasses.replace(
-            data,
-            source=theirs.source,
-            corpora=theirs.corpora,
-            validation_from_train=theirs.validation_from_train or data.validation_from_train,
+            data, source=theirs.source, corpora=theirs.corpora, validation_from_train=held_out
         )
     alpha = tokenizer.sampling_alpha
     if dataclasses.replace(tokenizer, sampling_alpha=None) == TokenizerConfig():
