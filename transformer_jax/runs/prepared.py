@@ -1,6 +1,7 @@
 """How a run starts on a text that was prepared: its config with the text, ids and tokenizer."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from transformer_jax.recipes import ByPairs
 from transformer_jax.settings.file_names import absolute_name
 from transformer_jax.settings.keys import adapter
 from transformer_jax.settings.variants import to_text
+
+#: Of the source and of the target.
+Models = tuple[epath.Path, epath.Path]
 
 
 def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByPairs | None]:
@@ -37,7 +41,8 @@ def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByP
     _check(config.data, settings, folder)
     prepared = from_dict(TokenizerConfig, settings["tokenizer"])
     models = model_files(epath.Path(folder, "tokenizer"))
-    _check_tokenizer(config.tokenizer, by_pairs, (prepared, models), folder)
+    chosen = by_pairs.keys if by_pairs else ()
+    _check_tokenizer(config.tokenizer, prepared, models, chosen, folder)
     tokenizer = TokenizerConfig(
         joint=models[0] == models[1],
         source_model=str(models[0]),
@@ -97,17 +102,13 @@ def prepared_data(folder: Path) -> DataConfig:
 
 
 def _check_tokenizer(
-    given: TokenizerConfig,
-    by_pairs: ByPairs | None,
-    prepared: tuple[TokenizerConfig, tuple[epath.Path, epath.Path]],
-    folder: str,
+    given: TokenizerConfig, made: TokenizerConfig, models: Models, keys: Sequence[str], folder: str
 ) -> None:
     """Checks that what a config says of its tokenizers is what they were prepared with.
 
     Models that it names are compared by their content, as those of `train.init_from`. What the size
-    of the text chooses was chosen when it was prepared.
+    of the text chooses, the `keys`, was chosen when it was prepared.
     """
-    config, models = prepared
     if given.source_model is not None:
         named = given.source_model, given.target_model or given.source_model
         for side, path, own in zip(("source", "target"), named, models, strict=True):
@@ -116,10 +117,9 @@ def _check_tokenizer(
                     f"tokenizer.{side}_model={path}: {folder} was prepared with another model: "
                     "prepare the text again with this one"
                 )
-        config = dataclasses.replace(given, sampling_alpha=config.sampling_alpha)
-    open_keys = by_pairs.keys if by_pairs else ()
-    for key, _, (had, wanted, default) in walk(config, given, TokenizerConfig()):
-        if wanted not in (had, default) and f"tokenizer.{key}" not in open_keys:
+        made = dataclasses.replace(given, sampling_alpha=made.sampling_alpha)
+    for key, _, (had, wanted, default) in walk(made, given, TokenizerConfig()):
+        if wanted not in (had, default) and f"tokenizer.{key}" not in keys:
             raise UserError(
                 f"tokenizer.{key}={wanted}: {folder} was prepared with {had}: leave it out"
             )
