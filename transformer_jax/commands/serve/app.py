@@ -87,16 +87,12 @@ def make_app(
         return JSONResponse(failure(request, error.detail), error.status_code)
 
     allowed: Any = {"allow_origins": cors, "allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
-    routes = libretranslate.ROUTES | deepl.ROUTES | page.ROUTES
+    routes = [
+        Route(path, context.endpoint(handler), methods=[method])
+        for (method, path), handler in (libretranslate.ROUTES | deepl.ROUTES | page.ROUTES).items()
+    ]
     return Starlette(
-        routes=[
-            *(
-                Route(path, context.endpoint(handler), methods=[method])
-                for (method, path), handler in routes.items()
-            ),
-            Route("/metrics", metrics_page),
-            *page.static_routes(),
-        ],
+        routes=[*routes, Route("/metrics", metrics_page), *page.static_routes()],
         middleware=[Middleware(CORSMiddleware, **allowed)] if cors else [],
         exception_handlers={HTTPException: http_error},
         lifespan=lifespan,

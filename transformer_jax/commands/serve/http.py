@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
@@ -139,24 +140,16 @@ class Context:
             HTTPException: an engine knows none.
             UserError: its model knows none.
         """
-        translators = []
+        work = []
         for each in done:
             if not isinstance(each.engine, JaxEngine):
                 raise HTTPException(400, "This engine gives no alignments")
-            each.engine.translator.model.check_alignment()
-            translators.append(each.engine.translator)
-
-        def align() -> list[list[Links]]:
-            return [
-                translator.align(
-                    each.text.sentences,
-                    [best.tokens for best, *_ in each.translations],
-                    every_source=every_source,
-                )
-                for translator, each in zip(translators, done, strict=True)
-            ]
-
-        return await while_connected(request, self.service.batcher.on_device(align))
+            translator = each.engine.translator
+            translator.model.check_alignment()
+            pair = each.text.sentences, [best.tokens for best, *_ in each.translations]
+            work.append(partial(translator.align, *pair, every_source=every_source))
+        found = self.service.batcher.on_device(lambda: [align() for align in work])
+        return await while_connected(request, found)
 
     async def translate_markup(
         self, request: Request, key: str, texts: Sequence[str], form: markup.Form, **options: Any
