@@ -47,26 +47,20 @@ class Gpu:
             platform_name: "CUDA" device_description_str: "{self.device.name}" """
 
 
-#: By what `--plan_topology` begins with. Memory, bandwidth and what the compiler asks: the files in
+#: Memory, bandwidth, and below what the compiler asks: the files in
 #: xla/backends/gpu/target_config/specs of XLA's sources. Dense bfloat16 peaks and NVLink: NVIDIA's
 #: data sheets.
+A100 = Device("NVIDIA A100", 85_100_068_864, 312e12, 2.03904e12, link=300e9, kind=".*A100.*")
+H100 = Device("NVIDIA H100", 84_942_979_072, 989e12, 3.35232e12, link=450e9, kind=".*H100.*")
+H200 = Device("NVIDIA H200", 151_397_597_184, 989e12, 4.8e12, link=450e9, kind=".*H200.*")
+B200 = Device("NVIDIA B200", 191_514_411_008, 2250e12, 7.67232e12, link=900e9, kind=".*B200.*")
+
+#: By what `--plan_topology` begins with.
 NODES = {
-    "a100": Gpu(
-        Device("NVIDIA A100", 85_100_068_864, 312e12, 2.03904e12, link=300e9, kind=".*A100.*"),
-        *(8, 108, 64, 1.41, 167_936, 41_943_040),
-    ),
-    "h100": Gpu(
-        Device("NVIDIA H100", 84_942_979_072, 989e12, 3.35232e12, link=450e9, kind=".*H100.*"),
-        *(9, 132, 128, 1.98, 233_472, 52_428_800),
-    ),
-    "h200": Gpu(
-        Device("NVIDIA H200", 151_397_597_184, 989e12, 4.8e12, link=450e9, kind=".*H200.*"),
-        *(9, 132, 128, 1.98, 233_472, 52_428_800),
-    ),
-    "b200": Gpu(
-        Device("NVIDIA B200", 191_514_411_008, 2250e12, 7.67232e12, link=900e9, kind=".*B200.*"),
-        *(10, 148, 128, 1.965, 233_472, 132_644_864),
-    ),
+    "a100": Gpu(A100, 8, 108, 64, 1.41, 167_936, 41_943_040),
+    "h100": Gpu(H100, 9, 132, 128, 1.98, 233_472, 52_428_800),
+    "h200": Gpu(H200, 9, 132, 128, 1.98, 233_472, 52_428_800),
+    "b200": Gpu(B200, 10, 148, 128, 1.965, 233_472, 132_644_864),
 }
 
 #: Cannot be described here.

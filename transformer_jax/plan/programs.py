@@ -106,16 +106,11 @@ class Compiler:
         params = self.decoding_params(config, self.mesh)
         rows = decoding_rows(config.batch_size, self.mesh)
         shape = partial(jax.ShapeDtypeStruct, sharding=batch_sharding(self.mesh))
+        ids_BS, mask_BS = (shape((rows, length), dtype) for dtype in (jnp.int32, jnp.bool_))
         number_B = shape((rows,), jnp.int32)
         lowered = decode_batch.lower(
             params,
-            Sources(
-                ids_BS=shape((rows, length), jnp.int32),
-                mask_BS=shape((rows, length), jnp.bool_),
-                max_lengths_B=number_B,
-                numbers_B=number_B,
-                num_best_B=number_B,
-            ),
+            Sources(ids_BS, mask_BS, number_B, number_B, num_best_B=number_B),
             model=self._decoded,
             method=config.method.static,
             max_length=min(config.max_target_length(length), self._decoded.max_length),
@@ -147,14 +142,9 @@ class Compiler:
 
 def program_bytes(compiled: Any) -> int:
     """Bytes on each device while a program runs: arguments, results, temporaries and code."""
-    memory = compiled.memory_analysis()
-    return int(
-        memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes
-        + memory.generated_code_size_in_bytes
-    )
+    memory, parts = compiled.memory_analysis(), ("argument", "output", "temp", "generated_code")
+    size = sum(getattr(memory, f"{part}_size_in_bytes") for part in parts)
+    return int(size - memory.alias_size_in_bytes)
 
 
 def bytes_per_device(tree: Any) -> int:
