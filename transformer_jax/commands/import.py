@@ -9,9 +9,9 @@ The run folder is like any other: it can be used, scored and trained further.
 """
 
 import argparse
-import sys
 
 from transformer_jax.commands.flags import Parser
+from transformer_jax.commands.lines import note
 
 
 def add_arguments(parser: Parser) -> None:
@@ -39,17 +39,13 @@ def run(args: argparse.Namespace) -> int:
     model, data = imported.config.model, imported.config.data
     direction = f"{data.source_language or '?'} -> {data.target_language or '?'}"
     print(imported.path)
-    print(
-        f"{num_params(model):,} parameters, up to {model.max_length} pieces, {direction}",
-        file=sys.stderr,
-    )
+    note(f"{num_params(model):,} parameters, up to {model.max_length} pieces, {direction}")
     if "?" in direction:
         flags = "--source_language=CODE --target_language=CODE"
-        print(f"no file names the languages: {flags} do, which `serve` needs", file=sys.stderr)
+        note(f"no file names the languages: {flags} do, which `serve` needs")
     if (imported.path / INT8).is_file():
-        print(
+        note(
             "the file is of int8, and the run translates with its whole numbers (weights=int8); "
-            "--weights=float translates in floats, as training computes",
-            file=sys.stderr,
+            "--weights=float translates in floats, as training computes"
         )
     return 0

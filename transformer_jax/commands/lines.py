@@ -66,6 +66,11 @@ class Output:
         self.counts.update(counts)
 
 
+def note(text: str) -> None:
+    """Prints a line for the user, beside what the command answers."""
+    print(text, file=sys.stderr)
+
+
 def bar_interval() -> float:
     """Seconds after which a progress bar is drawn again: a line a minute where nobody watches."""
     return 0.5 if sys.stderr.isatty() else 60.0
@@ -97,13 +102,10 @@ def answer(
     inputs = output.counts["sentences"] or output.done
     if cut := output.counts["cut"]:
         limit = "longer than --max_source_length or the model takes, and cut"
-        print(f"note: {cut} of {inputs} inputs were {limit}", file=sys.stderr)
+        note(f"note: {cut} of {inputs} inputs were {limit}")
     if lost := output.counts["not_finite"]:
-        print(
-            f"error: the scores of {lost} of {inputs} inputs are not finite numbers: most "
-            "likely the model's parameters are damaged",
-            file=sys.stderr,
-        )
+        what = "not finite numbers: most likely the model's parameters are damaged"
+        note(f"error: the scores of {lost} of {inputs} inputs are {what}")
     return int(lost > 0)
 
 

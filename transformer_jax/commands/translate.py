@@ -40,6 +40,7 @@ from transformer_jax.commands.lines import (
     Reply,
     answer,
     documents_of,
+    note,
     stdin_lines,
 )
 from transformer_jax.commands.run_flags import add_run_arguments, chosen_run
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     batch_size = translator.decode_config.batch_size
     chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
 
-    note = _UnseenWords(translator)
+    name_unseen = _UnseenWords(translator)
     encode, longest = translator.source_encoder(), translator.max_source_length
     language = translator.decode_config.source_language or run.config.data.source_language
     # Sentences are cut where one translation of each is asked for, and none is to begin a line.
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
     def reply_documents(documents: list[Document], done: int) -> tuple[list[str], Counts]:
         for document in documents:
-            note(document.lines, document.first - 1)
+            name_unseen(document.lines, document.first - 1)
         lines, tally = [document.lines for document in documents], Tally()
         firsts = [document.first for document in documents]
         texts = translator.translate_documents(
@@ -115,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         return list(chain.from_iterable(texts)), tally.counts
 
     def reply(lines: list[str], done: int) -> tuple[list[str], Counts]:
-        note(lines, done)
+        name_unseen(lines, done)
         texts = [cut(line) for line in lines]
         numbers = [done + i for i, text in enumerate(texts) for _ in text.sentences]
         options: dict[str, Any] = {"num_best": count, "first_id": numbers}
@@ -166,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
             status = answer(output, rest, chunk_size, respond, total)
     if args.documents:
         counts: dict[str, Any] = dict(output.counts)
-        print(f"note: {Tally(**counts)}", file=sys.stderr)
+        note(f"note: {Tally(**counts)}")
     return status
 
 
@@ -205,8 +206,6 @@ class _UnseenWords:
                 continue
             self._named += 1
             bare = dict.fromkeys(word.strip(string.punctuation) or word for word in words)
-            print(
-                f"note: line {number}: never seen in training: {', '.join(bare)}", file=sys.stderr
-            )
+            note(f"note: line {number}: never seen in training: {', '.join(bare)}")
             if self._named == _NAMED_LINES:
-                print("note: such words of further lines are not named", file=sys.stderr)
+                note("note: such words of further lines are not named")

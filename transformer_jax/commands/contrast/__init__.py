@@ -12,11 +12,10 @@ set in the form of ContraPro; --documents is the folder of the text that it come
 
 import argparse
 import json
-import sys
 from typing import Any
 
 from transformer_jax.commands.flags import Parser
-from transformer_jax.commands.lines import bar_interval
+from transformer_jax.commands.lines import bar_interval, note
 from transformer_jax.commands.run_flags import add_run_arguments, chosen_run
 from transformer_jax.errors import UserError
 
@@ -45,10 +44,9 @@ def run(args: argparse.Namespace) -> int:
         result = contrast(scorer(translator), items, progress=bar.update)
     print(json.dumps(result.to_json()) if args.json else result)
     if result.num_cut:
-        print(
+        note(
             f"note: {result.num_cut} pairs were longer than the limit and were cut: what is tested "
-            "may be in the rest; raise --max_source_length",
-            file=sys.stderr,
+            "may be in the rest; raise --max_source_length"
         )
     return 0
 
