@@ -111,9 +111,7 @@ def register(name: str, cls: type) -> None:
     """
     if not isinstance(name, str) or not re.fullmatch(r"[^\s(),=]+", name) or name == "none":
         raise UserError(f"register: {name!r} is no name: use letters, digits and underscores")
-    bases = [
-        family for family in FAMILIES if isinstance(cls, type) and issubclass(cls, family.base)
-    ]
+    bases = [each for each in FAMILIES if isinstance(cls, type) and issubclass(cls, each.base)]
     if not bases:
         known = ", ".join(dict.fromkeys(family.base.__qualname__ for family in FAMILIES))
         raise UserError(f"register: {cls!r} extends none of {known}")
@@ -174,22 +172,21 @@ def override(config: C, changes: Mapping[str, Any], prefix: str = "--config.") -
 
 def _set(cls: type, tree: dict[str, Any], path: list[str], value: Any, prefix: str) -> None:
     """Sets one value in the dict form of a config of class `cls`."""
-    for depth, name in enumerate(path[:-1], 1):
-        if (key := keys_of(cls).get(name)) is None:
-            tree[name] = value  # validation refuses an unknown key
-            return
-        child = tree[name]
-        if isinstance(child, str) and mark_of(key.annotation):
-            child = {"kind": child}
-        if not isinstance(child, dict):
-            raise UserError(f"{prefix}{name} is a value, it has no key {path[depth]}")
-        tree[name] = child = dict(child)
-        if not key.is_part:
-            child[".".join(path[depth:])] = value
-            return
-        cls, tree, prefix = key.annotation, child, f"{prefix}{name}."
-    key = keys_of(cls).get(path[-1])
-    tree[path[-1]] = key.parsed(value) if key else value
+    name, *rest = path
+    key = keys_of(cls).get(name)
+    if key is None or not rest:
+        tree[name] = key.parsed(value) if key else value  # validation refuses an unknown key
+        return
+    child = tree[name]
+    if isinstance(child, str) and mark_of(key.annotation):
+        child = {"kind": child}
+    if not isinstance(child, dict):
+        raise UserError(f"{prefix}{name} is a value, it has no key {rest[0]}")
+    tree[name] = child = dict(child)
+    if key.is_part:
+        _set(key.annotation, child, rest, value, f"{prefix}{name}.")
+    else:
+        child[".".join(rest)] = value
 
 
 def _explained(cls: type, values: Any, error: ValidationError, prefix: str) -> str:
