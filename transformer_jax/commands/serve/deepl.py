@@ -46,12 +46,9 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
         "source": service.code(form.source_lang) if form.source_lang else None,
         "target": service.code(form.target_lang),
         "split_sentences": split,
+        "num_best": 1,
     }
-    if form.tag_handling:
-        found = await context.translate_markup(request, key, texts, form.tag_handling, **options)
-    else:
-        done = await context.translate(request, key, texts, num_best=1, **options)
-        found = [(each, each.version(0)) for each in done]
+    found = await context.translate_form(request, key, texts, form.tag_handling, **options)
     answers = [
         {"detected_source_language": each.source.upper(), "text": translation}
         | ({"billed_characters": len(text)} if form.show_billed_characters else {})

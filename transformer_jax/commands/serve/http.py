@@ -32,6 +32,8 @@ BODY_SECONDS = 30.0
 
 Fields = TypeVar("Fields", bound="Form")
 T = TypeVar("T")
+#: The form of tags in a text; None: it has none.
+MarkedUp = markup.Form | None
 
 
 class Form(BaseModel):
@@ -151,18 +153,23 @@ class Context:
         found = self.service.batcher.on_device(lambda: [align() for align in work])
         return await while_connected(request, found)
 
-    async def translate_markup(
-        self, request: Request, key: str, texts: Sequence[str], form: markup.Form, **options: Any
+    async def translate_form(
+        self, request: Request, key: str, texts: Sequence[str], form: MarkedUp, **options: Any
     ) -> list[tuple[Translated, str]]:
-        """As `translate`, of texts with tags: their plain text, and it with the tags put back.
+        """As `translate`, each with its best translation.
+
+        Of texts with tags it is that of their plain text, and in this the tags are put back.
 
         Raises:
             HTTPException, UserError: as `align`, where a line has tags; or it cannot be read.
         """
+        if form is None:
+            done = await self.translate(request, key, texts, **options)
+            return [(each, each.version(0)) for each in done]
         self.limits.check(texts)
         parsed = [markup.parse(text, form) for text in texts]
         plain = [each.text for each in parsed]
-        done = await self.translate(request, key, plain, num_best=1, **options)
+        done = await self.translate(request, key, plain, **options | {"num_best": 1})
         tagged = [i for i, each in enumerate(done) if any(parsed[i].tags) and each.text.sentences]
         links: list[list[Links]] = [[Links() for _ in each.text.sentences] for each in done]
         if tagged:

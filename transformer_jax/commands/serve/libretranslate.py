@@ -6,7 +6,7 @@ from pydantic import NonNegativeInt
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from transformer_jax.commands.serve.http import Context, Form, fields
+from transformer_jax.commands.serve.http import Context, Form, MarkedUp, fields
 from transformer_jax.commands.serve.languages import name_of
 
 
@@ -36,14 +36,11 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     code = context.service.code
     source = None if form.source == "auto" else code(form.source)
     # Different hypotheses can have the same text, so alternatives are chosen among all of them.
-    num_best = None if form.alternatives else 1
-    options: dict[str, Any] = {"source": source, "target": code(form.target)}
-    if form.format == "html":
-        found = await context.translate_markup(request, key, texts, "html", **options)
-        done, best = [each for each, _ in found], [translation for _, translation in found]
-    else:
-        done = await context.translate(request, key, texts, num_best=num_best, **options)
-        best = [each.version(0) for each in done]
+    options: dict[str, Any] = {"num_best": None if form.alternatives else 1}
+    options |= {"source": source, "target": code(form.target)}
+    tags: MarkedUp = "html" if form.format == "html" else None
+    found = await context.translate_form(request, key, texts, tags, **options)
+    done, best = [each for each, _ in found], [translation for _, translation in found]
 
     def shaped(values: list[Any]) -> Any:
         return values[0] if isinstance(form.q, str) else values
