@@ -1,11 +1,10 @@
 """The numbers of a run: metrics.jsonl, TensorBoard and trackers."""
 
-import contextlib
 import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +38,8 @@ class MetricsLog:
         records = read_metrics(workdir)
         if records and not start_step:
             _LOGGER.info(
-                "starting over at step 0: a run here reached step %d, but ended before its first "
-                "checkpoint",
-                records[-1]["step"],
+                f"starting over at step 0: a run here reached step {records[-1]['step']}, but "
+                "ended before its first checkpoint"
             )
         first = start_step + 1 if start_step else 0  # a new run may evaluate at step 0
         kept = [record for record in records if record["step"] < first]
@@ -55,9 +53,8 @@ class MetricsLog:
             write_whole(epath.Path(path), content)
             # Unbuffered: what a full disk refuses must not be written again at close.
             self._file = path.open("ab", buffering=0)
-        self._board: _Board | None = None
-        with self._without_board():
-            self._board = _Board(GrowingFiles(workdir / "tensorboard"), first)
+        self._board: _Board | None = _Board(workdir / "tensorboard", first)
+        self._tell_board(_Board.open)
         self._tracking = _tracking(trackers, workdir) if trackers else None
 
     def write(self, step: int, values: dict[str, Any]) -> None:
@@ -66,9 +63,7 @@ class MetricsLog:
         with self._writing():
             if self._file.write(line) != len(line):
                 raise OSError(None, "the disk took only part of a line")
-        with self._without_board():
-            if self._board:
-                self._board.add(step, values)
+        self._tell_board(lambda board: board.add(step, values))
         if self._tracking:
             self._tracking.log(step, values)
 
@@ -80,25 +75,21 @@ class MetricsLog:
         """
         with self._writing():
             self._files.sync()
-        with self._without_board():
-            if self._board:
-                self._board.files.sync()
+        self._tell_board(lambda board: board.files.sync())
 
     def close(self) -> None:
         """Uploads the rest and closes the files."""
         with self._writing():
             self._file.close()
             self._files.close()
-        with self._without_board():
-            if self._board:
-                self._board.close()
+        self._tell_board(_Board.close)
         if self._tracking:
             self._tracking.close()
 
-    @contextlib.contextmanager
-    def _without_board(self) -> Iterator[None]:
+    def _tell_board(self, tell: "Callable[[_Board], None]") -> None:
         try:
-            yield
+            if self._board:
+                tell(self._board)
         except OSError as error:
             self._board = None
             _LOGGER.warning("nothing for TensorBoard from here on: %s", error.strerror)
@@ -118,16 +109,19 @@ class _Board:
     `add_scalar` waits for it without end.
     """
 
-    def __init__(self, files: GrowingFiles, first: int) -> None:
+    def __init__(self, folder: epath.Path, first: int) -> None:
+        self._folder, self._first = folder, first
+
+    def open(self) -> None:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
 
         self._event = event_pb2.Event
-        self.files = files
+        self.files = GrowingFiles(self._folder)
         self._writer = EventsWriter(str(self.files.local / "events"), f".{os.getpid()}")
         # TensorBoard drops what an earlier start wrote from this step on.
         restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._write(self._event(session_log=restart), first)
+        self._write(self._event(session_log=restart), self._first)
 
     def add(self, step: int, values: dict[str, Any]) -> None:
         from tensorboardX.summary import scalar
