@@ -258,29 +258,24 @@ def _read_set(
 ) -> tuple[list[tuple[str, Any]], list[int], str]:
     """(pairs, with `documents` the pairs of each document, the set's name)."""
     data = run.config.data
-    if isinstance(pairs, str) and pairs not in ("test", "validation"):
-        raise UserError(f"{pairs}: use test, validation or a list of pairs")
-    if isinstance(pairs, str) and not has_split(data, pairs, direction):
-        raise UserError(
-            f"no {pairs} set in the config of this run: give sentences and their references instead"
-        )
+    if isinstance(pairs, str):
+        if pairs not in ("test", "validation"):
+            raise UserError(f"{pairs}: use test, validation or a list of pairs")
+        if not has_split(data, pairs, direction):
+            instead = "give sentences and their references instead"
+            raise UserError(f"no {pairs} set in the config of this run: {instead}")
+        read: Any = read_documents if documents else read_pairs
+        found = list(read(data, pairs, direction))
+    elif documents:
+        groups = groupby(pairs, lambda pair: any(side and side.strip() for side in pair))
+        found = [list(rows) for is_text, rows in groups if is_text]
+    else:
+        found = list(pairs)
     name = name or (pairs if isinstance(pairs, str) else "pairs")
+    rows, lengths = found, list[int]()
     if documents:
         name += ".documents"
-        if isinstance(pairs, str):
-            found: list[list[Any]] = list(read_documents(data, pairs, direction))
-        else:
-            found = [
-                list(rows)
-                for is_text, rows in groupby(pairs, lambda pair: any(s and s.strip() for s in pair))
-                if is_text
-            ]
         rows, lengths = list(chain.from_iterable(found)), list(map(len, found))
-    else:
-        given: Iterable[Any] = pairs
-        if isinstance(pairs, str):
-            given = read_pairs(data, pairs, direction)
-        rows, lengths = list(given), []
     if not rows:
         raise UserError(f"{name}: there are no sentences")
     return rows, lengths, name
