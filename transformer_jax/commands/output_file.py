@@ -9,7 +9,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from etils import epath
@@ -44,8 +44,8 @@ class OutputFile(Output):
         """Appends the results of the next inputs and notes them as done."""
         super().write(lines, inputs, counts)
         os.fsync(self.file.fileno())  # neither `progress.json` nor the finished file is first
-        progress = Progress(self.done, dict(self.counts), self.file.tell())
-        write_record(self._path, self._inputs, **asdict(progress))
+        progress = {"done": self.done, "counts": self.counts, "bytes": self.file.tell()}
+        write_record(self._path, self._inputs, **progress)
 
 
 @contextlib.contextmanager

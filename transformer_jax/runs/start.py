@@ -169,11 +169,10 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
     if old is not None:
         # What the given config leaves open, or the text's size chose, is as it is in the run.
         values: dict[str, Any] = {}
-        for key in (*filter(partial(_is_open, given), _KEYS), *(by_pairs.keys if by_pairs else ())):
+        open_keys = (*filter(partial(_is_open, given), _KEYS), *(by_pairs.keys if by_pairs else ()))
+        for key in (*open_keys, *_own_tokenizers(given, workdir)):
             with contextlib.suppress(AttributeError):  # an option of another kind of variant
                 values[key] = attrgetter(key)(old)
-        for key in _own_tokenizers(given, workdir):
-            values[key] = attrgetter(key)(old)
         config = override(given, values)
         if config.train.minutes is not None and config.train.minutes == old.train.minutes:
             values = {key: min(attrgetter(key)(config), attrgetter(key)(old)) for key in _AT_MOST}

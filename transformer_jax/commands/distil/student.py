@@ -44,7 +44,9 @@ def languages_for(teachers: Sequence[Run], direction: Languages) -> dict[str, st
     for run in teachers:
         data, tokenizers = run.config.data, run.tokenizers()
         own = data.source_language, data.target_language
-        if _is(own, direction):
+        # A language that is not known is any.
+        sides = zip(own, direction, strict=True)
+        if all(not known or base_language(known) == base_language(given) for known, given in sides):
             continue
         source, target = direction
         tags = [find_tag(each, target) for each in (tokenizers.source, tokenizers.target)]
@@ -57,11 +59,3 @@ def languages_for(teachers: Sequence[Run], direction: Languages) -> dict[str, st
                 "languages by --config.data.source_language and --config.data.target_language"
             )
     return fields
-
-
-def _is(known: tuple[str | None, str | None], direction: Languages) -> bool:
-    """Whether two languages are those of a direction; None, which is not known, is any."""
-    return all(
-        own is None or base_language(own) == base_language(given)
-        for own, given in zip(known, direction, strict=True)
-    )
