@@ -152,18 +152,16 @@ def parse(text: str) -> Module:
             )
             operands = _OPERAND.findall(arguments)
             inputs = tuple(results.get(operand, ()) for operand in operands)
-            instructions.append(
-                Instruction(name, opcode, arguments, attributes, arrays, operands, inputs)
-            )
+            found = Instruction(name, opcode, arguments, attributes, arrays, operands, inputs)
+            instructions.append(found)
     if not entry:
         raise ValueError("no ENTRY computation: this is not the text of an HLO module")
     return Module(computations, entry)
 
 
-def walk(module: Module, computation: str | None = None) -> Iterator[Instruction]:
+def walk(module: Module, computation: str = "") -> Iterator[Instruction]:
     """Every instruction, in order and as often as it runs; enters what `entered` names."""
-    name = module.entry if computation is None else computation
-    for instruction in module.computations.get(name, []):
+    for instruction in module.computations.get(computation or module.entry, []):
         yield instruction
         inside, times = module.entered(instruction)
         for _ in range(times):
@@ -213,11 +211,9 @@ def collectives_of(module: Module, instruction: Instruction, num_devices: int) -
     has_inside = instruction.opcode in ("fusion", "async-start")
     instructions = module.inside(instruction) if has_inside else [instruction]
     candidates = (collective(one, num_devices) for one in instructions)
-    result = [one for one in candidates if one and one.group > 1]
     # A TPU's reduce-scatter is an all-reduce, then a slice.
-    if "all-reduce-scatter" in instruction.called:
-        result = [one._replace(kind="reduce-scatter") for one in result]
-    return result
+    kind = {"kind": "reduce-scatter"} if "all-reduce-scatter" in instruction.called else {}
+    return [one._replace(**kind) for one in candidates if one and one.group > 1]
 
 
 def group_size(attributes: str, num_devices: int) -> int:
