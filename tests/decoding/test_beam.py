@@ -8,22 +8,11 @@ from transformer_jax.decoding import beam
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.testing.methods import decode
 from transformer_jax.testing.toy_decoder import ToyDecoder
-from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 MAX_LENGTH = 4
-
-
-def search(method, toy, sentences, max_lengths, *, max_length=MAX_LENGTH):
-    """The method's hypotheses for the toy's sentences; beam search draws no random numbers."""
-
-    @jax.jit
-    def run(state, limits):
-        asked = Limits(limits, jnp.zeros_like(limits), jax.random.key(0), max_length)
-        return method.search(toy.step, state, asked)
-
-    state = toy.state(sentences, method.num_hypotheses)
-    return run(state, jnp.asarray(max_lengths, jnp.int32))
 
 
 @pytest.mark.parametrize("form", ["gnmt", "power"])
@@ -34,37 +23,13 @@ def test_a_wide_beam_finds_the_exact_n_best(alpha, eos_bias, form):
     toy = ToyDecoder(seed=1, eos_bias=eos_bias)
     sentences = [5, 17, 300]
     method = Beam(3 ** (MAX_LENGTH - 1), alpha, form)
-    found = search(method, toy, sentences, [MAX_LENGTH] * 3)
+    found = decode(method, toy, sentences, [MAX_LENGTH] * 3, max_length=MAX_LENGTH)
     for row, sentence in enumerate(sentences):
         expected = all_hypotheses(toy, sentence, MAX_LENGTH, alpha, form)
         for place in range(method.beam_size):
             score, tokens = expected[place]
             assert toy.tokens_of(found, row, place) == tokens
             assert found.scores[row, place] == pytest.approx(score, rel=1e-5, abs=1e-5)
-
-
-@pytest.mark.parametrize(("alpha", "beam_size"), [(0.0, 2), (0.6, 4), (-1.0, 3)])
-def test_scores_are_the_true_log_probabilities(alpha, beam_size):
-    """Also for hypotheses that the limit forced to end: with this bias most are."""
-    toy = ToyDecoder(seed=2, eos_bias=-4.0)
-    limits = [3, 6, 9, 12]
-    found = search(Beam(beam_size, alpha), toy, range(4), limits, max_length=12)
-    num_forced = 0
-    for row in range(4):
-        scores = np.asarray(found.scores[row])
-        assert (np.diff(scores) <= 0).all()
-        hypotheses = [toy.tokens_of(found, row, place) for place in range(beam_size)]
-        assert len(set(hypotheses)) == beam_size
-        for place, tokens in enumerate(hypotheses):
-            assert tokens[-1] == EOS_ID
-            assert not {PAD_ID, BOS_ID, EOS_ID} & set(tokens[:-1])
-            assert len(tokens) <= limits[row]
-            num_forced += len(tokens) == limits[row]
-            log_prob = toy.log_prob(row, tokens)
-            assert found.log_probs[row, place] == pytest.approx(log_prob, rel=1e-5, abs=1e-5)
-            penalty = ((5 + len(tokens)) / 6) ** alpha
-            assert scores[place] == pytest.approx(log_prob / penalty, rel=1e-5, abs=1e-5)
-    assert num_forced > 0
 
 
 @pytest.mark.parametrize("form", ["gnmt", "power"])
@@ -116,8 +81,8 @@ def test_with_patience_a_search_ends_at_so_many_ended_hypotheses(patience):
     """In one batch, so that what is done waits for the others."""
     toy, method = ToyDecoder(seed=10, eos_bias=-0.5), Beam(3, 1.0, "power", patience)
     limits = np.arange(60) % 10 + 1
-    found = search(method, toy, range(60), limits, max_length=10)
-    exact = search(Beam(3, 1.0, "power"), toy, range(60), limits, max_length=10)
+    found = decode(method, toy, range(60), limits, max_length=10)
+    exact = decode(Beam(3, 1.0, "power"), toy, range(60), limits, max_length=10)
     for row, limit in enumerate(limits):
         expected = first_come(toy, row, method, limit)
         tokens = [toy.tokens_of(found, row, place) for place in range(3)]
@@ -146,7 +111,7 @@ def test_the_early_stop_stops():
 
 def test_fewer_hypotheses_than_places():
     toy = ToyDecoder(seed=5)
-    found = search(Beam(beam_size=6), toy, [1, 2], [1, 2])
+    found = decode(Beam(beam_size=6), toy, [1, 2], [1, 2], max_length=MAX_LENGTH)
     # Of one token there is EOS alone; of two, EOS and three pieces with EOS.
     assert [int((row > 0).sum()) for row in found.lengths] == [1, 4]
     assert np.isneginf(found.scores[0, 1:]).all()
@@ -156,18 +121,7 @@ def test_fewer_hypotheses_than_places():
 def test_beam_one_is_greedy():
     toy = ToyDecoder(seed=6)
     of_one, greedy = (
-        search(method, toy, range(16), range(1, 17), max_length=16)
+        decode(method, toy, range(16), range(1, 17), max_length=16)
         for method in (Beam(beam_size=1), Greedy())
     )
     jax.tree.map(np.testing.assert_array_equal, of_one, greedy)
-
-
-def test_length_penalty_is_the_one_of_the_paper():
-    expected = [((5 + n) / 6) ** 0.6 for n in range(8)]
-    assert Beam(length_penalty=0.6).penalties(7) == pytest.approx(expected)
-    assert Beam(length_penalty=0.0).penalties(7) == pytest.approx([1.0] * 8)
-    for alpha in (-1.0, 0.0, 0.7):
-        lengths = [1, 1, 2, 3, 4, 5, 6, 7]  # nothing has the length 0
-        expected = [n**alpha for n in lengths]
-        method = Beam(length_penalty=alpha, length_penalty_form="power")
-        assert method.penalties(7) == pytest.approx(expected)

@@ -77,16 +77,3 @@ def test_every_method_continues_the_prefix(name):
             given, whole = toy.log_prob(row, prefix), toy.log_prob(row, tokens)
             assert together.log_probs[row, place] == pytest.approx(whole - given, abs=1e-5)
         np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", quick(CASES, *METHODS))
-def test_an_empty_prefix_changes_nothing(name):
-    method, toy = CASES[name], ToyDecoder(seed=3)
-    free = method.search(
-        toy.step,
-        toy.state(range(3), method.num_hypotheses),
-        Limits(jnp.full(3, MAX_LENGTH), jnp.arange(3), jax.random.key(0), MAX_LENGTH),
-    )
-    found = continued(method, toy, range(3), [()] * 3)
-    np.testing.assert_array_equal(found.tokens, free.tokens)
-    np.testing.assert_allclose(found.scores, free.scores, rtol=1e-6)

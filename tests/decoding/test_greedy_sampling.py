@@ -10,33 +10,14 @@ from tests.oracles import need
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.sample import Sample, truncate
+from transformer_jax.testing.methods import decode
 from transformer_jax.testing.toy_decoder import ToyDecoder
 from transformer_jax.vocabulary import BOS_ID, PAD_ID
 
 
-@functools.cache
-def compiled(method, toy):
-    return jax.jit(functools.partial(method.search, toy.step))
-
-
-def draw(toy, sentences, limits, *, num_samples=1, max_length=8, ids=None, seed=0, **options):
-    method = Sample(num_samples=num_samples, **options)
-    return search(method, toy, sentences, limits, max_length=max_length, ids=ids, seed=seed)
-
-
-def search(method, toy, sentences, limits, *, max_length, ids=None, seed=0):
-    asked = Limits(
-        jnp.asarray(limits, jnp.int32),
-        jnp.asarray(sentences if ids is None else ids, jnp.int32),
-        jax.random.key(seed),
-        max_length,
-    )
-    return compiled(method, toy)(toy.state(sentences, method.num_hypotheses), asked)
-
-
 def test_greedy_takes_the_best_piece_until_eos():
     toy = ToyDecoder(seed=1)
-    found = search(Greedy(), toy, range(20), [10] * 20, max_length=10)
+    found = decode(Greedy(), toy, range(20), [10] * 20, max_length=10)
     for row in range(20):
         tokens = toy.tokens_of(found, row, 0)
         assert found.log_probs[row, 0] == pytest.approx(toy.log_prob(row, tokens), rel=1e-5)
@@ -54,15 +35,8 @@ def test_samples_follow_the_models_distribution():
     """Chi-square over all sequences; PAD and BOS, which are never drawn, are renormalised away."""
     toy = ToyDecoder(seed=2, scale=1.0)
     toy.table[:, [PAD_ID, BOS_ID]] = -30.0
-    num_samples, max_length, temperature = 4000, 3, 1.0
-    found = draw(
-        toy,
-        [9],
-        [max_length],
-        num_samples=num_samples,
-        max_length=max_length,
-        temperature=temperature,
-    )
+    num_samples, max_length = 4000, 3
+    found = decode(Sample(num_samples=num_samples), toy, [9], [max_length], max_length=max_length)
     counts: dict[tuple[int, ...], int] = {}
     for place in range(num_samples):
         tokens = toy.tokens_of(found, 0, place)
@@ -83,12 +57,12 @@ def test_samples_follow_the_models_distribution():
 def test_temperature_sharpens():
     toy = ToyDecoder(seed=3)
     limits = [8] * 6
-    best = search(Greedy(), toy, range(6), limits, max_length=8)
-    cold = draw(toy, range(6), limits, num_samples=3, temperature=1e-4)
+    best = decode(Greedy(), toy, range(6), limits, max_length=8)
+    cold = decode(Sample(num_samples=3, temperature=1e-4), toy, range(6), limits, max_length=8)
     for place in range(3):
         np.testing.assert_array_equal(cold.tokens[:, place], best.tokens[:, 0])
     np.testing.assert_allclose(cold.log_probs[:, 0], best.log_probs[:, 0], rtol=1e-6)
-    hot = draw(toy, range(6), limits, num_samples=30, temperature=5.0)
+    hot = decode(Sample(num_samples=30, temperature=5.0), toy, range(6), limits, max_length=8)
     assert float(hot.log_probs.mean()) < float(cold.log_probs.mean())
 
 
@@ -136,22 +110,22 @@ def test_epsilon_cuts_as_in_hugging_face(epsilon):
 
 def test_top_k_limits_what_is_drawn():
     toy = ToyDecoder(seed=4, scale=0.5)
-    found = draw(toy, [3], [2], num_samples=300, top_k=2, max_length=2)
+    found = decode(Sample(num_samples=300, top_k=2), toy, [3], [2], max_length=2)
     drawn = {toy.tokens_of(found, 0, place)[0] for place in range(300)}
     options = [token for token in range(toy.vocab_size) if token not in (PAD_ID, BOS_ID)]
     assert drawn == set(sorted(options, key=lambda token: -toy.log_prob(3, (token,)))[:2])
 
 
 def test_sentences_samples_and_seeds_differ():
-    toy = ToyDecoder(seed=5, scale=0.1, eos_bias=-2.0)
-    first = draw(toy, [7, 7], [8, 8], num_samples=2, ids=[0, 1])
-    again = draw(toy, [7, 7], [8, 8], num_samples=2, ids=[0, 1])
-    other = draw(toy, [7, 7], [8, 8], num_samples=2, ids=[0, 1], seed=1)
+    toy, method = ToyDecoder(seed=5, scale=0.1, eos_bias=-2.0), Sample(num_samples=2)
+    run = jax.jit(functools.partial(method.search, toy.step))
+
+    def drawn(seed):
+        limits = Limits(jnp.full(2, 8), jnp.arange(2), jax.random.key(seed), 8)
+        return run(toy.state([7, 7], 2), limits)
+
+    first, again, other = (drawn(seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.tokens, again.tokens)
-    drawn = {
-        toy.tokens_of(found, row, place)
-        for found in (first, other)
-        for row in range(2)
-        for place in range(2)
-    }
-    assert len(drawn) == 8
+    places = np.ndindex(2, 2)
+    found = {toy.tokens_of(each, *at) for at in places for each in (first, other)}
+    assert len(found) == 8
