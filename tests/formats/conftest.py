@@ -1,5 +1,7 @@
 """Tokenizers, trained once for all tests of formats."""
 
+import shutil
+
 import pytest
 
 
@@ -22,3 +24,30 @@ def two(tokenizers):
     texts = [pair[1] for pair in generate(1, 200)]
     other = train_tokenizer(TokenizerConfig(vocab_size=330, kind="bpe"), texts, "target")
     return Tokenizers(tokenizers.source, other)
+
+
+@pytest.fixture(scope="session")
+def student(tokenizers):
+    """A random student, in the form that Bergamot's engine takes."""
+    from tests.formats import exporter_suite
+    from tests.formats.test_bergamot import STUDENT
+
+    return exporter_suite.random_model(exporter_suite.small(**STUDENT), tokenizers)
+
+
+@pytest.fixture(scope="session")
+def student_folder(student, tmp_path_factory):
+    """What is exported of it: leave it as it is."""
+    from transformer_jax.formats.export import write
+    from transformer_jax.formats.marian.bergamot import Bergamot
+    from transformer_jax.paths import as_path
+
+    folder = tmp_path_factory.mktemp("student") / "out"
+    write(Bergamot(), student, as_path(folder))
+    return folder
+
+
+@pytest.fixture
+def folder(student_folder, tmp_path):
+    """A copy of that."""
+    return shutil.copytree(student_folder, tmp_path / "folder")

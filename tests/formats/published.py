@@ -18,6 +18,8 @@ import sentencepiece
 
 from tests.oracles import need
 from transformer_jax.formats.family import Languages
+from transformer_jax.formats.import_model import import_model
+from transformer_jax.runs.folder import Run
 
 TEXT = [
     "the dog sees a cat",
@@ -84,6 +86,11 @@ class Case:
     languages: Languages = Languages()
     tag: str = ""
     forced: Callable[[Any], int | None] = field(default=lambda tokenizer: None)
+
+    def imported(self, folder: Path, workdir: Path, **changes: str) -> Run:
+        """A run of a folder of this case."""
+        names = dict(zip(("source_language", "target_language"), self.languages, strict=True))
+        return import_model(folder, workdir, **names | changes)
 
 
 def randomize(model: Any, seed: int) -> None:
@@ -187,23 +194,17 @@ def marian_npz(path: Path, *, separate: bool = False) -> tuple[Any, Any]:
     compute_as_marian(model)
     for name in ("source.spm", "target.spm"):
         (theirs / name).rename(path / name)
-    parts = {
-        short.format(kind): f"{name}.{rest}"
-        for short, name in (
-            ("self_{}q", "self_attn.q_proj"),
-            ("self_{}k", "self_attn.k_proj"),
-            ("self_{}v", "self_attn.v_proj"),
-            ("self_{}o", "self_attn.out_proj"),
-            ("context_{}q", "encoder_attn.q_proj"),
-            ("context_{}k", "encoder_attn.k_proj"),
-            ("context_{}v", "encoder_attn.v_proj"),
-            ("context_{}o", "encoder_attn.out_proj"),
-            ("ffn_{}1", "fc1"),
-            ("ffn_{}2", "fc2"),
-        )
+    layers = {
+        f"{short}_{{}}{kind}": f"{name}.{part}_proj"
+        for short, name in (("self", "self_attn"), ("context", "encoder_attn"))
+        for kind, part in (("q", "q"), ("k", "k"), ("v", "v"), ("o", "out"))
+    }
+    layers |= {"ffn_{}1": "fc1", "ffn_{}2": "fc2"}
+    by_theirs = {
+        f"{name}.{rest}": short.format(kind)
+        for short, name in layers.items()
         for kind, rest in (("W", "weight"), ("b", "bias"))
     }
-    by_theirs = {name: short for short, name in parts.items()}
     for short, name in (
         ("self_Wo_ln", "self_attn_layer_norm"),
         ("context_Wo_ln", "encoder_attn_layer_norm"),

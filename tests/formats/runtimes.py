@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax
 
 from tests.formats.exporter_suite import MAX_LENGTH, Ids, Load, Ours
 from tests.formats.published import SOURCES
 from tests.reference.naive_bergamot import NaiveBergamot
 from transformer_jax.data.padding import pad
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.formats import safetensors
 from transformer_jax.formats.exporter import TrainedModel
@@ -50,6 +52,20 @@ class InCTranslate2:
         return [[ids[piece] for piece in result.hypotheses[0]] for result in results]
 
 
+def orders(theirs: Any, ours: Tokenizers) -> list[np.ndarray]:
+    """Their id of each of our pieces, of both sides; -1 for a row that they do not have."""
+    known = [theirs.get_vocab()] * 2
+    if getattr(theirs, "separate_vocabs", False):
+        known = [theirs.encoder, theirs.target_encoder]
+    found = []
+    for side, ids in zip((ours.source, ours.target), known, strict=True):
+        ids = ids | getattr(theirs, "lang_token_to_id", {})
+        pieces = side.pieces(range(side.vocab_size))
+        unused = {piece: int(piece[8:-1]) for piece in pieces if piece.startswith("<unused:")}
+        found.append(np.array([unused.get(piece, ids.get(piece, -1)) for piece in pieces]))
+    return found
+
+
 class InTransformers:
     """The model and the tokenizer that Transformers loads."""
 
@@ -58,22 +74,9 @@ class InTransformers:
 
         self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        sides = model.tokenizers.source, model.tokenizers.target
-        #: their id of each of ours, of both sides; -1 for a row that they do not have
-        self.orders = [
-            self._order(side.pieces(range(side.vocab_size)), is_target)
-            for is_target, side in enumerate(sides)
-        ]
+        self.orders = orders(self.tokenizer, model.tokenizers)
         unused = self.orders[1][list(model.config.model.unused_ids)]
         self._unused = sorted(unused[unused >= 0].tolist())
-
-    def _order(self, pieces: Sequence[str], is_target: int) -> np.ndarray:
-        ids = self.tokenizer.get_vocab()
-        if is_target and getattr(self.tokenizer, "separate_vocabs", False):
-            ids = self.tokenizer.target_encoder
-        ids = ids | getattr(self.tokenizer, "lang_token_to_id", {})
-        unused = {piece: int(piece[8:-1]) for piece in pieces if piece.startswith("<unused:")}
-        return np.array([unused.get(piece, ids.get(piece, -1)) for piece in pieces])
 
     def _padded(self, sentences: Sequence[Ids], side: int) -> Any:
         """Transformers' ids [B, L] and their mask."""
@@ -124,8 +127,7 @@ class NaiveInNumPy:
         found = []
         for source, target in zip(sources, targets, strict=True):
             logits = self._model.logits(self._model.memory([*source, EOS_ID]), target)
-            logits = logits - logits.max(1, keepdims=True)
-            log_probs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+            log_probs = log_softmax(logits, axis=1)
             found.append(log_probs[range(len(logits)), [*target, EOS_ID]])
         return found
 
@@ -172,8 +174,7 @@ class InOnnxruntime:
             logits = made.pop("logits")[:, 0]
             given |= {name: value for name, value in made.items() if value.size}
             given["use_cache_branch"] = np.array([True])
-            logits -= logits.max(-1, keepdims=True)
-            tokens = yield logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+            tokens = yield log_softmax(logits, axis=-1)
 
     def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[np.ndarray]:
         wanted = [[*ids, EOS_ID] for ids in targets]

@@ -81,13 +81,11 @@ def test_sizes_in_the_options_are_those_of_the_tables(
         assert pieces <= sizes[1] < pieces + 16 and (quantize == Int8() or sizes[1] == pieces)
 
 
-def test_settings_that_the_engine_reads(tokenizers, tmp_path):
-    model = suite.random_model(suite.small(**STUDENT), tokenizers)
-    write(Bergamot(), model, as_path(tmp_path / "out"))
-    settings = yaml.safe_load((tmp_path / "out" / "config.intgemm8bitalpha.yml").read_text())
+def test_settings_that_the_engine_reads(student_folder, tokenizers, tmp_path):
+    settings = yaml.safe_load((student_folder / "config.intgemm8bitalpha.yml").read_text())
     assert settings["max-length-factor"] == 3 and settings["word-penalty"] == 0
     assert (settings["beam-size"], settings["normalize"], settings["skip-cost"]) == (4, 1, False)
-    about = json.loads((tmp_path / "out" / "model_info.json").read_text())
+    about = json.loads((student_folder / "model_info.json").read_text())
     assert about["type"] == "tiny"
     large = suite.random_model(suite.small(**STUDENT | {"d_model": 512}), tokenizers)
     write(Bergamot(), large, as_path(tmp_path / "large"))

@@ -2,39 +2,19 @@
 
 import gzip
 import json
-import shutil
 
 import numpy as np
 import pytest
 
-from tests.formats import exporter_suite as suite
-from tests.formats.test_bergamot import STUDENT
 from transformer_jax.commands.main import main
 from transformer_jax.errors import UserError
-from transformer_jax.formats.export import write
 from transformer_jax.formats.family import Languages
 from transformer_jax.formats.import_model import import_model, open_folder, read_model
-from transformer_jax.formats.marian.bergamot import Bergamot
-from transformer_jax.paths import as_path
 from transformer_jax.weights.layout import ModelFolder
 from transformer_jax.weights.marian_items import read_items, to_bytes
 from transformer_jax.weights.sentencepiece_model import load_processor
 from transformer_jax.weights.settings import Settings
 from transformer_jax.weights.weights import Weights
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory):
-    model = suite.random_model(suite.small(**STUDENT), suite.tokenizers())
-    folder = tmp_path_factory.mktemp("good") / "out"
-    write(Bergamot(), model, as_path(folder))
-    (folder / "model_info.json").unlink()
-    return folder
-
-
-@pytest.fixture
-def folder(good, tmp_path):
-    return shutil.copytree(good, tmp_path / "folder")
 
 
 def read(folder, languages=Languages()):  # noqa: B008
@@ -66,6 +46,7 @@ def test_languages_are_those_of_the_files(about, vocabulary, want, folder):
 
 
 def test_a_run_without_languages_says_what_to_do(folder, tmp_path, capsys):
+    (folder / "model_info.json").unlink()
     run = tmp_path / "run"
     assert main(["import", f"--from={folder}", f"--workdir={run}"]) == 0
     flags = "--source_language=CODE --target_language=CODE"
@@ -95,9 +76,9 @@ def in_text(folder, name="vocab.txt"):
     (folder / "vocab.spm").unlink()
 
 
-def test_a_vocabulary_of_one_piece_a_line(folder, good):
+def test_a_vocabulary_of_one_piece_a_line(folder, student_folder):
     in_text(folder)
-    one, other = (read(each).tokenizers.target for each in (folder, good))
+    one, other = (read(each).tokenizers.target for each in (folder, student_folder))
     found, want = (each.pieces(each.encode("The dog sleeps.")) for each in (one, other))
     assert found == want
 

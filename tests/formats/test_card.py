@@ -90,17 +90,17 @@ def test_each_direction_is_named(run, tmp_path):
     assert "# Translation from en into de; from en into fr\n" in text
 
 
-def test_scores_that_eval_did_not_write_are_one_line(run, capsys):
-    score = {"name": "BLEU", "score": 36.4}
-    (run / "scores.json").write_text(json.dumps({"test": {"scores": {"bleu": score}}}))
-    status, path = exported(run)
+@pytest.mark.parametrize(
+    ("scores", "flags", "words"),
+    [
+        ({"name": "BLEU", "score": 36.4}, [], "scores.json: is not what `eval` writes"),
+        (None, ["--licence=CC BY 4.0"], "--licence=CC BY 4.0: give an identifier, such as cc-by-4"),
+    ],
+)
+def test_what_makes_no_card_is_one_line(scores, flags, words, run, capsys):
+    if scores:
+        (run / "scores.json").write_text(json.dumps({"test": {"scores": {"bleu": scores}}}))
+    status, path = exported(run, *flags)
     assert status == 2 and not path.exists()
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: ") and "scores.json: is not what `eval` writes" in error
-
-
-def test_a_licence_is_an_identifier(run, capsys):
-    status, path = exported(run, "--licence=CC BY 4.0")
-    assert status == 2 and not path.exists()
-    message = "error: --licence=CC BY 4.0: give an identifier, such as cc-by-4.0"
-    assert capsys.readouterr().err.splitlines()[-1] == message
+    assert error.startswith("error: ") and words in error

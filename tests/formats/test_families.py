@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from tests.formats.published import CASES, SOURCES, TARGETS, Case
+from tests.formats.runtimes import orders
 from tests.oracles import need
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
 from transformer_jax.formats.families import FAMILIES
 from transformer_jax.formats.family import Languages, Published
-from transformer_jax.formats.import_model import import_model, open_folder, read_model
-from transformer_jax.runs.folder import Run, open_run
+from transformer_jax.formats.import_model import open_folder, read_model
+from transformer_jax.runs.folder import Run
 from transformer_jax.vocabulary import BOS_ID, EOS_ID
 from transformer_jax.weights.weights import Stored, Weights
 
@@ -36,19 +37,8 @@ class Both:
     tokenizer: Any
     run: Run
     published: Published
-
-    @property
-    def order(self) -> np.ndarray:
-        """Their id of each of our target ids."""
-        pieces = self.run.tokenizers().target.pieces(range(self.run.config.model.target_vocab_size))
-        theirs = self.tokenizer.target_encoder if self.separate else self.tokenizer.get_vocab()
-        theirs = theirs | getattr(self.tokenizer, "lang_token_to_id", {})
-        unused = {i: int(p[8:-1]) for i, p in enumerate(pieces) if p.startswith("<unused:")}
-        return np.array([unused.get(i, theirs.get(p, -1)) for i, p in enumerate(pieces)])
-
-    @property
-    def separate(self) -> bool:
-        return getattr(self.tokenizer, "separate_vocabs", False)
+    source_order: np.ndarray  #: their id of each of our source ids
+    order: np.ndarray  #: and target ids
 
     @property
     def never(self) -> list[int]:
@@ -63,13 +53,12 @@ class Both:
 @pytest.fixture(scope="module", params=CASES)
 def both(request, tmp_path_factory):
     case = CASES[request.param]
-    path, workdir = tmp_path_factory.mktemp("folder"), tmp_path_factory.mktemp("run")
+    path = tmp_path_factory.mktemp("folder")
     model, tokenizer = case.build(path)
-    source, target = case.languages
-    import_model(path, workdir, source_language=source, target_language=target)
-    run = open_run(workdir)
+    run = case.imported(path, tmp_path_factory.mktemp("run"))
     published = read_model(open_folder(path), case.languages)
-    return Both(case, path, model, tokenizer, run, published)
+    both_orders = orders(tokenizer, run.tokenizers())
+    return Both(case, path, model, tokenizer, run, published, *both_orders)
 
 
 def test_every_family_has_a_case():
@@ -81,7 +70,7 @@ def test_tokenizers_give_the_same_ids(both):
     for text in SOURCES:
         theirs = both.source(text).input_ids[0].tolist()
         ours = [*tokenizers.source.encode(both.case.tag + text), EOS_ID]
-        assert source_order(both)[ours].tolist() == theirs
+        assert both.source_order[ours].tolist() == theirs
     for text in TARGETS:
         theirs = both.tokenizer(text_target=text).input_ids
         ours = [*tokenizers.target.encode(text), EOS_ID]
@@ -96,15 +85,6 @@ def test_marian_decodes_every_id_to_the_same_text(tmp_path):
     for ids in rng.integers(EOS_ID + 2, target.vocab_size, (200, 6)):
         theirs = tokenizer.convert_tokens_to_ids(target.pieces(ids))
         assert target.decode(ids) == tokenizer.decode(theirs, skip_special_tokens=True)
-
-
-def source_order(both):
-    if not both.separate:
-        return both.order
-    source = both.run.tokenizers().source
-    return np.array(
-        [both.tokenizer.encoder.get(p, -1) for p in source.pieces(range(source.vocab_size))]
-    )
 
 
 def log_probs(both, source, target_ids):
@@ -165,21 +145,16 @@ def test_greedy_and_beam_search_find_the_same_tokens(both, beams, patience):
 
 
 def test_export_gives_the_file_and_the_parameters_back(both):
-    """Import, export, import: the parameters are the same to the bit."""
+    """Import, export, import: the parameters are the same to the bit, and those of the run."""
     weights = open_folder(both.path).weights
     params = both.published.table.to_params(both.published.model, weights)
+    jax.tree.map(np.testing.assert_array_equal, params, both.run.params())
     tensors = both.published.table.to_tensors(params)
     for name, values in both.model.state_dict().items():
         if name in tensors and name not in both.published.table.zeros:
             np.testing.assert_array_equal(tensors[name], values.numpy())
     again = both.published.table.to_params(both.published.model, stored(tensors))
     jax.tree.map(np.testing.assert_array_equal, params, again)
-
-
-def test_the_run_folder_has_the_parameters(both):
-    weights = open_folder(both.path).weights
-    params = both.published.table.to_params(both.published.model, weights)
-    jax.tree.map(np.testing.assert_array_equal, params, both.run.params())
 
 
 def stored(tensors):

@@ -30,20 +30,16 @@ QUICK = ("marian", "nllb", "t5")
     ]
 )
 def imported(request, tmp_path):
-    """(case, the original tokenizer, the run, what imports a folder)."""
+    """(case, the original tokenizer, the run)."""
     case = CASES[request.param]
     (tmp_path / "published").mkdir()
     _, tokenizer = case.build(tmp_path / "published")
 
-    def again(folder, workdir):
-        names = dict(zip(("source_language", "target_language"), case.languages, strict=True))
-        return import_model(tmp_path / folder, tmp_path / workdir, **names)
-
-    return case, tokenizer, again("published", "run"), again
+    return case, tokenizer, case.imported(tmp_path / "published", tmp_path / "run")
 
 
 def test_equal_outputs_and_the_same_ids(imported, tmp_path):
-    case, tokenizer, run, again = imported
+    case, tokenizer, run = imported
     export(run, "huggingface", tmp_path / "out", checkpoint="latest")
     model = TrainedModel(run.config, run.params("latest"), run.tokenizers())
     theirs = InTransformers(tmp_path / "out", model)
@@ -57,7 +53,7 @@ def test_equal_outputs_and_the_same_ids(imported, tmp_path):
         assert theirs.tokenizer(text_target=text).input_ids == ids
         assert theirs.tokenizer.decode(ids) == tokenizer.decode(ids)
 
-    second = again("out", "second")
+    second = case.imported(tmp_path / "out", tmp_path / "second")
     assert second.config == run.config
     assert second.tokenizers().files() == run.tokenizers().files()
     jax.tree.map(np.testing.assert_array_equal, second.params("latest"), model.params)

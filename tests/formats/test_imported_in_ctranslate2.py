@@ -8,7 +8,6 @@ from tests.formats.runtimes import InCTranslate2
 from tests.oracles import need
 from transformer_jax.formats.ctranslate2 import CTranslate2
 from transformer_jax.formats.exporter import TrainedModel
-from transformer_jax.formats.import_model import import_model
 
 need("ctranslate2")
 need("transformers")
@@ -19,13 +18,7 @@ def test_equal_outputs(name, tmp_path):
     case = CASES[name]
     (tmp_path / "published").mkdir()
     case.build(tmp_path / "published")
-    source, target = case.languages
-    run = import_model(
-        tmp_path / "published",
-        tmp_path / "run",
-        source_language=source,
-        target_language=target,
-    )
+    run = case.imported(tmp_path / "published", tmp_path / "run")
     model = TrainedModel(run.config, run.params("latest"), run.tokenizers())
     theirs = suite.exported(CTranslate2(), model, tmp_path / "out", InCTranslate2)
     suite.check_log_probs(model, theirs)

@@ -21,17 +21,12 @@ def folder(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("folder")
     case = CASES[request.param]
     case.build(path)
-    return path, case.languages
-
-
-def languages(folder):
-    path, (source, target) = folder
-    return path, {"source_language": source, "target_language": target}
+    return path, case
 
 
 def test_another_language_is_chosen_by_its_token(folder, tmp_path):
-    path, chosen = languages(folder)
-    run = import_model(path, tmp_path / "run", **chosen)
+    path, case = folder
+    run = case.imported(path, tmp_path / "run")
     tokenizers, translator = run.tokenizers(), run.translator()
     source, target = tokenizers.source, tokenizers.target
     (other,) = source.pieces(source.prefix)  # into the source's own language
@@ -41,7 +36,7 @@ def test_another_language_is_chosen_by_its_token(folder, tmp_path):
     second = translator.n_best(["the dog"], 1, target_prefix=other)[0][0]
     assert second.tokens[:1] == source.prefix != target.prefix
     # The same by the language's code; the token before the source stays, or is chosen too.
-    own, into = folder[1]
+    own, into = case.languages
     assert translator.n_best(["the dog"], 1, target_language=own)[0][0] == second
     assert translator.n_best(["the dog"], 1, target_language=into)[0][0] == first
     config = replace(translator.decode_config, source_language=into)
@@ -59,10 +54,10 @@ def test_another_language_is_chosen_by_its_token(folder, tmp_path):
 
 
 def test_a_language_that_is_not_known_is_refused(folder, tmp_path):
-    path, chosen = languages(folder)
+    path, case = folder
     for change in ({"target_language": "tlh"}, {"source_language": "tlh"}):
         with pytest.raises(UserError, match="_language: 'tlh' is not a language of the model; one"):
-            import_model(path, tmp_path / "run", **(chosen | change))
+            case.imported(path, tmp_path / "run", **change)
     copy = shutil.copytree(path, tmp_path / "copy")
     settings = json.loads((copy / "tokenizer_config.json").read_text())
     settings.pop("src_lang", None)
@@ -75,14 +70,12 @@ def test_a_language_that_is_not_known_is_refused(folder, tmp_path):
 def test_a_list_of_language_tokens_may_be_in_any_of_three_files(tmp_path):
     case = CASES["nllb"]
     case.build(tmp_path)
-    want = import_model(
-        tmp_path, tmp_path / "0", source_language="eng_Latn", target_language="deu_Latn"
-    )
+    want = case.imported(tmp_path, tmp_path / "0")
     added = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="no file lists the language tokens"):
         (tmp_path / "tokenizer_config.json").write_text("{}")
-        import_model(tmp_path, tmp_path / "1", source_language="a", target_language="b")
+        case.imported(tmp_path, tmp_path / "1")
     numbered = {str(token["id"]): {"content": token["content"]} for token in added}
     in_order = [token["content"] for token in sorted(added, key=lambda token: token["id"])][4:]
     for number, (name, content) in enumerate(
@@ -94,18 +87,16 @@ def test_a_list_of_language_tokens_may_be_in_any_of_three_files(tmp_path):
     ):
         (tmp_path / "tokenizer_config.json").write_text("{}")
         (tmp_path / name).write_text(json.dumps(content))
-        got = import_model(
-            tmp_path, tmp_path / str(number), source_language="eng_Latn", target_language="deu_Latn"
-        )
+        got = case.imported(tmp_path, tmp_path / str(number))
         assert got.tokenizers().target.model == want.tokenizers().target.model
 
 
 def test_the_tokens_of_mbart_25_and_the_old_order_of_nllb_are_refused(folder, tmp_path):
-    path, chosen = languages(folder)
+    path, case = folder
     copy = shutil.copytree(path, tmp_path / "copy")
     is_mbart = '"mbart"' in (copy / "config.json").read_text()
     key, value = ("tokenizer_class", "MBartTokenizer") if is_mbart else ("legacy_behaviour", True)
     settings = json.loads((copy / "tokenizer_config.json").read_text())
     (copy / "tokenizer_config.json").write_text(json.dumps(settings | {key: value}))
     with pytest.raises(UserError, match=f"{key}={value!r} cannot be expressed"):
-        import_model(copy, tmp_path / "run", **chosen)
+        case.imported(copy, tmp_path / "run")

@@ -20,20 +20,17 @@ from transformer_jax.runs.folder import open_run
 need("torch")
 need("transformers")
 
-#: The family's case: (known languages, the new one, its token).
-NEW = {
-    "nllb": (("eng_Latn", "deu_Latn"), "hsb_Latn", "hsb_Latn"),
-    "m2m100": (("en", "de"), "hsb", "__hsb__"),
-}
+#: The family's case: (the new language, its token).
+NEW = {"nllb": ("hsb_Latn", "hsb_Latn"), "m2m100": ("hsb", "__hsb__")}
 TABLE = "target_embedding/table"
 
 
 @pytest.fixture(scope="module", params=NEW)
 def published(request, tmp_path_factory):
-    """(folder, languages, new language, its token)"""
-    path = tmp_path_factory.mktemp("published")
-    CASES[request.param].build(path)
-    return path, *NEW[request.param]
+    """(folder, its case, new language, its token)"""
+    path, case = tmp_path_factory.mktemp("published"), CASES[request.param]
+    case.build(path)
+    return path, case, *NEW[request.param]
 
 
 def trained(run):
@@ -42,8 +39,9 @@ def trained(run):
 
 @pytest.mark.parametrize("like", [True, False])
 def test_one_row_is_new_and_the_others_are_the_same_to_the_bit(published, tmp_path, capsys, like):
-    path, (source, target), code, token = published
-    plain = import_model(path, tmp_path / "0", source_language=source, target_language=target)
+    path, case, code, token = published
+    source, target = case.languages
+    plain = case.imported(path, tmp_path / "0")
     flags = [f"--source_language={source}", f"--target_language={code}", f"--add_language={code}"]
     flags += [f"--from_language={target}"] * like
     assert main(["import", f"--from={path}", f"--workdir={tmp_path / '1'}", *flags]) == 0
@@ -75,45 +73,33 @@ def test_one_row_is_new_and_the_others_are_the_same_to_the_bit(published, tmp_pa
 
 
 def test_transformers_reads_it_and_so_do_we(published, tmp_path):
-    path, (source, target), code, token = published
-    run = import_model(
-        path, tmp_path / "run", source_language=source, target_language=code, add_language=code
-    )
+    path, case, code, token = published
+    run = case.imported(path, tmp_path / "run", target_language=code, add_language=code)
     export(run, "huggingface", tmp_path / "out", checkpoint="latest")
     theirs = InTransformers(tmp_path / "out", trained(run))
     suite.check_log_probs(trained(run), theirs)
     check_texts(run, "", theirs)
     number = theirs.tokenizer.convert_tokens_to_ids(token)
-    assert (
-        number
-        == run.tokenizers().target.prefix[0]
-        == theirs.model.generation_config.forced_bos_token_id
-    )
-    assert (
-        theirs.tokenizer(SOURCES[0]).input_ids[1:-1]
-        == run.tokenizers().source.encode(SOURCES[0])[1:]
-    )
-    again = import_model(
-        tmp_path / "out", tmp_path / "again", source_language=source, target_language=code
-    )
+    source, target = run.tokenizers().source, run.tokenizers().target
+    assert number == target.prefix[0] == theirs.model.generation_config.forced_bos_token_id
+    assert theirs.tokenizer(SOURCES[0]).input_ids[1:-1] == source.encode(SOURCES[0])[1:]
+    again = case.imported(tmp_path / "out", tmp_path / "again", target_language=code)
     assert again.config == run.config
     assert again.tokenizers().files() == run.tokenizers().files()
     jax.tree.map(np.testing.assert_array_equal, again.params("latest"), run.params("latest"))
     # Both ways: the new language is the source.
-    back = import_model(
-        tmp_path / "out", tmp_path / "back", source_language=code, target_language=target
-    )
-    assert back.tokenizers().source.prefix == run.tokenizers().target.prefix
+    back = case.imported(tmp_path / "out", tmp_path / "back", source_language=code)
+    assert back.tokenizers().source.prefix == target.prefix
 
 
 def test_rows_without_a_piece_are_taken_first_and_then_the_table_grows(published, tmp_path):
-    path, (source, target), code, token = published
-    run = import_model(path, tmp_path / "run", source_language=source, target_language=target)
+    path, case, code, token = published
+    run = case.imported(path, tmp_path / "run")
     model = trained(run)
     size, sizes = len(model.params["target_embedding"]["table"]), []
     for letter in "abcdefghij":
         before = model
-        model = with_language(model, code.replace("h", letter), source)
+        model = with_language(model, code.replace("h", letter), case.languages.source)
         sizes.append(model.config.model.target_vocab_size)
         rows = model.params["target_embedding"]["table"]
         assert rows.shape[0] == sizes[-1] == model.tokenizers.source.vocab_size
@@ -127,13 +113,12 @@ def test_rows_without_a_piece_are_taken_first_and_then_the_table_grows(published
 
 
 def test_what_cannot_be_added_is_refused(published, tmp_path):
-    path, (source, target), code, _ = published
+    path, case, code, _ = published
+    source, target = case.languages
 
     def refused(words, **options):
         with pytest.raises(UserError, match=words) as error:
-            import_model(
-                path, tmp_path / "run", source_language=source, target_language=target, **options
-            )
+            case.imported(path, tmp_path / "run", **options)
         assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
 
     refused(f"add_language={target}: the model has this language", add_language=target)

@@ -8,19 +8,13 @@ import tarfile
 import pytest
 
 from tests.formats import exporter_suite as suite
-from tests.formats.test_bergamot import STUDENT
+from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.formats.export import write
-from transformer_jax.formats.marian.bergamot import Bergamot
 from transformer_jax.formats.marian.web import Web
 from transformer_jax.paths import as_path
 
 FILES = ("bergamot-translator-worker.js", "bergamot-translator-worker.wasm")
-
-
-@pytest.fixture(scope="module")
-def model():
-    return suite.random_model(suite.small(**STUDENT), suite.tokenizers())
 
 
 @pytest.fixture
@@ -47,13 +41,12 @@ def npm(tmp_path, monkeypatch):
     return make
 
 
-def test_the_folder(model, engine, tmp_path):
+def test_the_folder(student, student_folder, engine, tmp_path):
     exporter = Web(engine=str(engine))
-    exporter.check(model.config)
-    write(exporter, model, as_path(tmp_path / "page"))
-    write(Bergamot(), model, as_path(tmp_path / "model"))
+    exporter.check(student.config)
+    write(exporter, student, as_path(tmp_path / "page"))
     page = tmp_path / "page"
-    for path in (tmp_path / "model").iterdir():
+    for path in student_folder.iterdir():
         assert (page / "model" / path.name).read_bytes() == path.read_bytes()
     for name in FILES:
         assert (page / "engine" / name).read_text() == f"not {name}"
@@ -68,36 +61,35 @@ def test_the_folder(model, engine, tmp_path):
 
 
 def test_it_takes_what_bergamot_takes(engine):
-    config = suite.random_model(suite.small(), suite.tokenizers()).config
     with pytest.raises(UserError, match="model.norm_placement=pre"):
-        Web(engine=str(engine)).check(config)
+        Web(engine=str(engine)).check(Config(model=suite.small()))
 
 
-def test_a_folder_without_the_engine(model, engine):
+def test_a_folder_without_the_engine(student, engine):
     (engine / FILES[1]).unlink()
     with pytest.raises(UserError, match=rf"engine={engine}: has no {FILES[1]}"):
-        Web(engine=str(engine)).check(model.config)
+        Web(engine=str(engine)).check(student.config)
 
 
-def test_without_npm(model, monkeypatch, tmp_path):
+def test_without_npm(student, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"npm, which is not installed.*engine=FOLDER"):
-        Web().check(model.config)
+        Web().check(student.config)
 
 
-def test_npm_that_fails(model, npm, tmp_path):
+def test_npm_that_fails(student, npm, tmp_path):
     npm("echo 'npm error network is down' >&2; exit 1")
-    Web().check(model.config)
+    Web().check(student.config)
     with pytest.raises(UserError, match=r"npm could not get .*network is down.*engine=FOLDER"):
-        write(Web(), model, as_path(tmp_path / "page"))
+        write(Web(), student, as_path(tmp_path / "page"))
     assert not (tmp_path / "page").exists()
 
 
-def test_another_content_of_the_package(model, npm, engine, tmp_path):
+def test_another_content_of_the_package(student, npm, engine, tmp_path):
     with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
         archive.add(engine, "package/worker")
     shutil.rmtree(engine)
     npm(f'for last; do :; done; cp {tmp_path}/a.tgz "$last"')
     with pytest.raises(UserError, match=rf"{FILES[0]} in @browsermt.* is not the expected one"):
-        write(Web(), model, as_path(tmp_path / "page"))
+        write(Web(), student, as_path(tmp_path / "page"))
     assert not (tmp_path / "page").exists()

@@ -37,13 +37,8 @@ def same(folder):
         np.testing.assert_array_equal(got, want)
 
 
-def test_safetensors(tmp_path):
-    save_file({"a.weight": A, "b.bias": B}, tmp_path / "model.safetensors")
-    same(tmp_path)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_half_precision_becomes_float32(tmp_path, dtype):
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_safetensors_become_float32(tmp_path, dtype):
     save_file({"a.weight": A.astype(dtype), "b.bias": B}, tmp_path / "model.safetensors")
     same(tmp_path)
 
