@@ -89,25 +89,15 @@ def test_int8_weights_take_a_quarter_of_the_memory_in_decoding():
     assert 0.25 < int8 / floats < 0.29
 
 
-def test_a_given_tokenizer_determines_the_vocabulary_size(tmp_path):
+@pytest.mark.parametrize(("languages", "tags"), [([], 0), (["de", "fr", "nl"], 3)])
+def test_a_given_tokenizer_and_the_tags_determine_the_vocabulary_size(languages, tags, tmp_path):
     path = tmp_path / "given.model"
     path.write_bytes(train_tokenizer(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50).model)
-    config = dataclasses.replace(CONFIG, tokenizer=TokenizerConfig(source_model=str(path)))
+    data = DataConfig(corpora=tuple(Corpus(languages=("en", code)) for code in languages))
+    tokenizer = TokenizerConfig(source_model=str(path))
+    config = dataclasses.replace(CONFIG, tokenizer=tokenizer, data=data)
     model = Compiler(config, Target(jax.devices()[:1])).config.model
-    assert (model.source_vocab_size, model.target_vocab_size) == (270, 270)
-
-
-def test_a_plan_counts_the_language_tags_in_the_vocabulary(tmp_path):
-    path = tmp_path / "given.model"
-    path.write_bytes(train_tokenizer(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50).model)
-    corpora = tuple(Corpus(languages=("en", code)) for code in ("de", "fr", "nl"))
-    config = dataclasses.replace(
-        CONFIG,
-        tokenizer=TokenizerConfig(source_model=str(path)),
-        data=DataConfig(corpora=corpora),
-    )
-    model = Compiler(config, Target(jax.devices()[:1])).config.model
-    assert (model.source_vocab_size, model.target_vocab_size) == (273, 273)
+    assert model.source_vocab_size == model.target_vocab_size == 270 + tags
 
 
 def test_the_text_for_an_unknown_device(made):
@@ -201,24 +191,10 @@ def test_time_and_utilisation(made):
     assert rows["mixers"] == ["200.00", "ms", "50.00", "ms", "50.00", "ms", "75.0", "%"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "v5e",
-        "v5e:",
-        "v3:2x2",
-        "v5e:2xa",
-        "v5e:0x4",
-        "2x4",
-        "h100",
-        "h100:0",
-        "h100:9",
-        "h100:8x",
-        "h100:8x0",
-        "h100:x2",
-        "l4:1",
-    ],
-)
+WRONG = "v5e v5e: v3:2x2 v5e:2xa v5e:0x4 2x4 h100 h100:0 h100:9 h100:8x h100:8x0 h100:x2 l4:1"
+
+
+@pytest.mark.parametrize("name", WRONG.split())
 def test_wrong_names_are_refused(name):
     with pytest.raises(UserError, match=f"--plan_topology={name}: expected"):
         described(name)
@@ -322,26 +298,13 @@ def test_flags_of_plans_need_plan(tmp_path, capsys):
 @pytest.mark.slow
 def test_the_command_on_eight_devices(tmp_path):
     """Prints a plan with its collectives, and writes nothing."""
-    command = [
-        sys.executable,
-        str(ROOT / "train.py"),
-        f"--config={ROOT / 'configs' / 'quickstart.py'}",
-        "--plan",
-        "--config.mesh.data=2",
-        "--config.mesh.fsdp=2",
-        "--config.mesh.tensor=2",
-        "--config.model.encoder.num_layers=1",
-        "--config.model.decoder.num_layers=1",
-    ]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env=environment(8),
-    )
+    keys = "mesh.data=2 mesh.fsdp=2 mesh.tensor=2 model.encoder.num_layers=1"
+    keys += " model.decoder.num_layers=1"
+    recipe = f"--config={ROOT / 'configs' / 'quickstart.py'}"
+    flags = [recipe, "--plan", *(f"--config.{key}" for key in keys.split())]
+    options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 300}
+    command = [sys.executable, ROOT / "train.py", *flags]
+    done = subprocess.run(command, check=False, env=environment(8), **options)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "plan for 8 x cpu" in done.stdout
     assert "mesh data=2 x fsdp=2 x tensor=2" in done.stdout
