@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.mixers.formula import assert_same_with_gradients
 from tests.oracles import need
-from tests.reference.naive_full_attention import full_attention
 from tests.reference.naive_masked_attention import naive_masked_attention
 from tests.small import small_model
 from transformer_jax.config import Config
@@ -39,48 +39,21 @@ def built(options, *, causal, position="none"):
     return mixer, suite.initialised(mixer)
 
 
-@pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("causal", [False, True])
-def test_equals_the_loops(name, causal):
-    mixer, variables = built(FORMS[name], causal=causal)
-    x, mask = suite.inputs(), np.asarray(suite.MASK)
-    got = np.asarray(suite.parallel(mixer, variables, x))
-    for row in range(len(x)):
-        seen = np.broadcast_to(mask[row], (L, L))
-        seen = seen & np.tril(np.ones((L, L), bool)) if causal else seen
-        tokens = np.asarray(x[row], np.float64)
-        want = full_attention(
-            variables["params"]["heads"], tokens, tokens, seen, num_heads=H, head_dim=K
-        )
-        np.testing.assert_allclose(got[row][mask[row]], want[mask[row]], atol=1e-5)
-
-
 @pytest.mark.parametrize(("name", "causal"), [("plain", False), ("plain", True), ("grouped", True)])
-def test_gradients_equal_those_of_the_explicit_matrix(name, causal):
+def test_the_module_is_the_explicit_matrix(name, causal):
     mixer, variables = built(FORMS[name], causal=causal)
-    weights = suite.MASK[..., None] * jax.random.normal(jax.random.key(5), (3, L, D))
     allowed = np.tril(np.ones((L, L), bool)) if causal else np.ones((L, L), bool)
 
-    def by_hand(module, x):
-        k, v = (jnp.repeat(a, H // a.shape[2], axis=2) for a in module.heads.keys_values(x))
-        y = naive_masked_attention(module.heads.queries(x), k, v, suite.MASK, allowed)
-        return module.heads.join(y)
+    def by_hand(bound, x):
+        k, v = (jnp.repeat(a, H // a.shape[2], axis=2) for a in bound.heads.keys_values(x))
+        y = naive_masked_attention(bound.heads.queries(x), k, v, suite.MASK, allowed)
+        return bound.heads.join(y)
 
-    @jax.jit
-    def gradients(variables, x):
-        def loss(variables, x, **how):
-            return (mixer.apply(variables, x, **how) * weights).sum()
-
-        of = jax.grad(loss, argnums=(0, 1))
-        return of(variables, x, mask_BL=suite.MASK), of(variables, x, method=by_hand)
-
-    got, want = gradients(variables, suite.inputs())
-    for one, other in zip(*map(jax.tree.leaves, (got, want)), strict=True):
-        assert np.abs(other).max() > 0
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    tolerance = {"rtol": 1e-5, "atol": 1e-5}
+    assert_same_with_gradients(mixer, variables, by_hand, suite.inputs(), suite.MASK, **tolerance)
 
 
-@pytest.mark.parametrize("name", ["plain", "grouped"])
+@pytest.mark.parametrize("name", FORMS)
 def test_the_cache_after_decoding_is_the_projected_keys_and_values(name):
     mixer, variables = built(FORMS[name], causal=True)
     x, tokens = suite.inputs(), 5
@@ -103,27 +76,15 @@ def test_the_cache_after_decoding_is_the_projected_keys_and_values(name):
         assert not got[tokens:].any()
 
 
-@pytest.mark.parametrize("name", [name for name in FORMS if name != "plain"])
-@pytest.mark.parametrize(
-    "check",
-    [suite.check_step_equals_parallel, suite.check_padding_and_batch_mates, suite.check_gradients],
-)
-def test_every_form_keeps_the_contract(name, check):
-    check(*built(FORMS[name], causal=True))
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_cross_attention_keeps_the_contract(name):
-    suite.check_cross(FullCross(**FORMS[name]).build(suite.context(causal=False)))
-
-
 @pytest.mark.parametrize(
     ("name", "position"), [("plain", "t5"), ("grouped", "rope"), ("multi-query", "alibi")]
 )
 @pytest.mark.parametrize("causal", [False, True])
 def test_fused_equals_plain_with_its_gradients(name, position, causal):
     plain, variables = built(FORMS[name], causal=causal, position=position)
-    fused, _ = built(FORMS[name] | {"implementation": "fused"}, causal=causal, position=position)
+    options = FORMS[name] | {"implementation": "fused"}
+    fused, created = built(options, causal=causal, position=position)
+    jax.tree.map(np.testing.assert_array_equal, created, variables)
     weights = suite.MASK[..., None] * jax.random.normal(jax.random.key(5), (3, L, D))
 
     def loss(mixer):
@@ -139,18 +100,6 @@ def test_fused_equals_plain_with_its_gradients(name, position, causal):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, atol=1e-4), want_grads, grads)
 
 
-def test_fused_creates_the_same_parameters():
-    plain, fused = (
-        jax.eval_shape(
-            lambda config=config: config.build(
-                suite.context(causal=True), suite.position(T5(), causal=True)
-            ).init(jax.random.key(0), suite.inputs(), suite.MASK)
-        )
-        for config in (Full(), Full(implementation="fused"))
-    )
-    assert jax.tree.map(jnp.shape, plain) == jax.tree.map(jnp.shape, fused)
-
-
 #: What shipped hybrids add to attention; each with fewer heads of keys where that may matter.
 ADDED = {
     "convolution": {"conv_width": 3, "num_kv_heads": 2},
@@ -159,10 +108,11 @@ ADDED = {
     "sinks": {"sinks": True, "num_kv_heads": 2},
     "all": {"conv_width": 4, "qk_norm": True, "output_gate": True, "sinks": True},
 }
+EVERY = FORMS | ADDED
 
 
 def by_loops(params, x, mask, options, *, causal):
-    """Attention with the options of ADDED for one row, in float64: [n, D] at its n real tokens."""
+    """Attention with the options of EVERY for one row, in float64: [n, D] at its n real tokens."""
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     x = np.asarray(x, np.float64)[np.asarray(mask)]
 
@@ -206,26 +156,21 @@ def by_loops(params, x, mask, options, *, causal):
     return y @ p["heads"]["out"]["kernel"] + p["heads"]["out"]["bias"]
 
 
-@pytest.mark.parametrize("name", ADDED)
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("causal", [False, True])
-def test_what_is_added_equals_the_loops(name, causal):
-    mixer, variables = built(ADDED[name], causal=causal)
+def test_every_form_equals_the_loops_and_keeps_the_contract(name, causal):
+    mixer, variables = built(EVERY[name], causal=causal)
     x, mask = suite.inputs(), np.asarray(suite.MASK)
     got = np.asarray(suite.parallel(mixer, variables, x))
     for row in range(len(x)):
-        want = by_loops(variables["params"], x[row], mask[row], ADDED[name], causal=causal)
+        want = by_loops(variables["params"], x[row], mask[row], EVERY[name], causal=causal)
         np.testing.assert_allclose(got[row][mask[row]], want, atol=1e-5)
-    suite.check_gradients(mixer, variables)
-    suite.check_padding_and_batch_mates(mixer, variables)
-    if causal:
-        suite.check_step_equals_parallel(mixer, variables)
-        suite.check_beams_permute(mixer, variables)
-        suite.check_no_leak(mixer, variables)
+    suite.check_mixer(Full(**EVERY[name]), causal=causal)
 
 
-@pytest.mark.parametrize("name", sorted(ADDED.keys() - {"convolution"}))
-def test_cross_attention_with_what_is_added(name):
-    options = {key: value for key, value in ADDED[name].items() if key != "conv_width"}
+@pytest.mark.parametrize("name", sorted(EVERY.keys() - {"convolution"}))
+def test_cross_attention_keeps_the_contract(name):
+    options = {key: value for key, value in EVERY[name].items() if key != "conv_width"}
     suite.check_cross(FullCross(**options).build(suite.context(causal=False)))
 
 
@@ -257,38 +202,6 @@ def test_exporters_refuse_what_is_added_by_name(format, option):
         model = small_model(9, **{side: StackConfig(num_layers=1, mixers=mixers)})
         with pytest.raises(UserError, match=f"model.{side}.mixers.*full.{option}"):
             EXPORTERS[format]().check(Config(model=model))
-
-
-@pytest.mark.parametrize("name", ["grouped", "multi-query"])
-def test_the_cache_holds_only_the_key_value_heads(name):
-    mixer, variables = built(FORMS[name], causal=True)
-    state = mixer.apply(variables, 2, 5, method="init_state")
-    groups = FORMS[name]["num_kv_heads"]
-    assert state.key.shape == state.value.shape == (8, 2, groups, K)
-
-
-def test_num_heads_groups_is_plain_attention():
-    plain, variables = built({}, causal=True)
-    grouped, _ = built({"num_kv_heads": H}, causal=True)
-    x = suite.inputs()
-    np.testing.assert_array_equal(
-        suite.parallel(grouped, variables, x), suite.parallel(plain, variables, x)
-    )
-
-
-def test_dropout_of_weights_reaches_the_fused_path():
-    mixer, variables = built({"implementation": "fused", "dropout_rate": 0.5}, causal=False)
-
-    def noisy(seed):
-        return mixer.apply(
-            variables,
-            suite.inputs(),
-            suite.MASK,
-            rngs={"dropout": jax.random.key(seed)},
-        )
-
-    assert not np.allclose(noisy(0), noisy(1))
-    np.testing.assert_array_equal(noisy(0), noisy(0))
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,6 @@ def test_steps_equal_the_chunked_form_with_rotation():
     suite.check_step_equals_parallel(*build("linear", causal=True, chunk=3))
 
 
-def test_the_state_has_the_same_size_for_any_length():
-    mixer, variables = build("linear", causal=True)
-    small, large = (
-        jax.eval_shape(lambda n=n: mixer.apply(variables, 2, n, method="init_state"))
-        for n in (1, 10**6)
-    )
-    assert jax.tree.map(lambda x: x.shape, small) == jax.tree.map(lambda x: x.shape, large)
-
-
 def test_no_matrix_of_length_by_length_is_built():
     mixer, variables = build("linear", causal=True, turned=False, chunk=8)
     x, mask = jnp.zeros((1, 96, suite.D)), jnp.ones((1, 96), bool)
