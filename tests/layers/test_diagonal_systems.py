@@ -4,17 +4,15 @@ import jax
 import numpy as np
 import pytest
 
+from tests.ops.test_dplr_ssm import normal_part
 from transformer_jax.layers.diagonal_systems import DiagonalOptions, DiagonalSystems
 
 STATES = 8
 
 
 def legs():
-    """Eigenvalues of A + P P^T, A and P of HiPPO-LegS, with the upper half of each pair."""
-    n = np.arange(STATES)
-    root = np.sqrt(2 * n + 1.0)
-    a = -np.tril(np.outer(root, root), -1) - np.diag(n + 1.0)
-    eigenvalues = np.linalg.eigvals(a + np.outer(root, root) / 2)
+    """Eigenvalues of A + P P^T of HiPPO-LegS, the upper one of each pair."""
+    eigenvalues = np.linalg.eigvals(normal_part(STATES)[0])
     return sorted(eigenvalues[eigenvalues.imag > 0], key=np.imag)
 
 

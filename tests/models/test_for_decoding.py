@@ -17,7 +17,7 @@ import transformer_jax as tj
 from tests.contract.small_options import small_cross
 from tests.models.test_options import random_params
 from tests.models.test_ranks import with_mixer
-from tests.models.test_transformer import SMALLER, SOURCE, SOURCE_MASK, TARGET, TARGET_MASK
+from tests.models.test_transformer import BATCH, SMALLER, SOURCE, SOURCE_MASK, TARGET, TARGET_MASK
 from tests.quick import quick
 from transformer_jax.layers.parameters import MatrixBox, TableBox
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
@@ -209,6 +209,5 @@ def test_axes_are_those_of_the_floats():
 
 def test_the_loss_of_int8_is_refused():
     _, held = hold(SMALLER, "int8")
-    batch = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
     with pytest.raises(tj.UserError, match="the loss needs parameters of floats"):
-        api.loss(SMALLER, held, batch)
+        api.loss(SMALLER, held, BATCH)

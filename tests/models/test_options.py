@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
-from tests.models.test_transformer import SMALLER, SOURCE, SOURCE_MASK, TARGET, TARGET_MASK
+from tests.models.test_transformer import (
+    BATCH,
+    SMALLER,
+    SOURCE,
+    SOURCE_MASK,
+    TARGET,
+    TARGET_MASK,
+    logits,
+)
 from transformer_jax.layers.norms import normalize
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
@@ -23,8 +31,6 @@ from transformer_jax.translation.model_calls import (
     score_batch,
 )
 
-BATCH = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
-
 
 def random_params(config, seed=0):
     """Nothing is left at zero or one."""
@@ -32,11 +38,6 @@ def random_params(config, seed=0):
     keys = jax.random.split(jax.random.key(seed), len(leaves))
     drawn = [0.3 * jax.random.normal(k, x.shape) for k, x in zip(keys, leaves, strict=True)]
     return jax.tree.unflatten(tree, drawn)
-
-
-def logits(config, params, target=TARGET):
-    target_in = api.shift_right(target)
-    return np.array(api.apply(config, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK))
 
 
 def close(got, want):
@@ -70,8 +71,7 @@ def test_output_bias_is_added_to_the_logits():
 def test_unused_ids_are_never_predicted():
     config = replace(SMALLER, unused_ids=(1, 7))
     params = random_params(SMALLER)
-    want = logits(SMALLER, params)
-    want[..., [1, 7]] = -np.inf
+    want = logits(SMALLER, params).at[..., [1, 7]].set(-np.inf)
     got = jax.nn.log_softmax(logits(config, params))
     others = [i for i in range(20) if i not in (1, 7)]
     close(got[..., others], jax.nn.log_softmax(want)[..., others])

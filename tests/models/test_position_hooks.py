@@ -136,7 +136,3 @@ def test_past_the_trained_length(position):
         api.apply(long, params, ids[:, :3], mask[:, :3], ids, mask)
     with pytest.raises(tj.UserError, match=f"position={position}"):
         api.encode(long, params, ids[:, :3], mask[:, :3], max_length=13)
-
-
-def test_a_base_scheme_uses_nothing():
-    assert tj.Position.hooks() == frozenset()

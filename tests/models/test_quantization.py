@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from tests.models.test_options import random_params
-from tests.models.test_transformer import SMALLER, SOURCE, SOURCE_MASK, TARGET, TARGET_MASK
+from tests.models.test_transformer import (
+    BATCH,
+    SMALLER,
+    SOURCE,
+    SOURCE_MASK,
+    TARGET,
+    TARGET_MASK,
+    logits,
+)
 from tests.quick import quick
 from tests.training import toy
 from transformer_jax.errors import UserError
@@ -22,8 +30,6 @@ from transformer_jax.models.quantization import QUANTIZATIONS, Int8, Int8Dynamic
 from transformer_jax.ops.matrices import Int8Rows
 from transformer_jax.training.loop import fit
 
-BATCH = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
-ARRAYS = SOURCE, SOURCE_MASK, api.shift_right(TARGET), TARGET_MASK
 measure = jax.jit(largest_inputs, static_argnums=0)
 KINDS = sorted(QUANTIZATIONS.keys() - {"none"})
 STUDENT = replace(
@@ -40,10 +46,6 @@ def quantized(kind, config=STUDENT, seed=0):
     if config.quantize.measures:
         params = with_alphas(config, params, [BATCH])
     return config, params
-
-
-def logits(config, params):
-    return np.array(jax.jit(api.apply, static_argnums=0)(config, params, *ARRAYS))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,7 +70,7 @@ def test_training_scoring_and_search_compute_the_same(kind, tied):
     held = jax.jit(api.for_decoding, static_argnums=(0, 2))(config, params, "float")
     sentence, state = api.encode(config, held, SOURCE, SOURCE_MASK, max_length=TARGET.shape[1])
     decode_step = jax.jit(api.decode_step, static_argnums=0)
-    for t, tokens_B in enumerate(np.asarray(ARRAYS[2]).T):
+    for t, tokens_B in enumerate(np.asarray(api.shift_right(TARGET)).T):
         tokens = jnp.asarray(tokens_B)[:, None]
         step, state = decode_step(config, held, tokens, jnp.int32(t), state, sentence)
         rows = mask[:, t]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.small_options import small_mixer
 from tests.devices import with_eight_devices
+from tests.models.test_options import random_params
 from tests.quick import quick
 from tests.small import small_model
 from transformer_jax.errors import UserError
@@ -52,13 +53,6 @@ ONE_LAYER = replace(CONFIG, encoder=StackConfig(1), decoder=StackConfig(1))
 MODELS |= {name: with_mixer(name) for name, mixer in MIXERS.items() if not mixer.uses_layer}
 
 
-def noisy(config):
-    """Parameters without zeros, so that every layer differs from the others in every array."""
-    draw = np.random.default_rng(0).normal
-    abstract = api.abstract_params(config)
-    return jax.tree.map(lambda x: draw(0.0, 0.3, x.shape).astype(x.dtype), abstract)
-
-
 def gradient(config, key=None):
     return jax.value_and_grad(lambda params: api.loss(config, params, BATCH, rng=key)[0])
 
@@ -79,7 +73,7 @@ def assert_close(got, want):
 def test_loss_and_gradient_are_those_of_separate_layers(name):
     config = MODELS[name]
     scanned = replace(config, scan_layers=True)
-    params = noisy(config)
+    params = random_params(config)
     assert num_products(scanned) < num_products(config)
     assert_close(jax.jit(gradient(scanned))(params), jax.jit(gradient(config))(params))
 
@@ -108,7 +102,7 @@ def test_every_layer_drops_other_elements():
     layers = 8
     stack = StackConfig(layers, position=NoPosition())
     config = replace(ONE_LAYER, encoder=stack, dropout_rate=0.5, scan_layers=True)
-    params = jax.tree.map(jnp.zeros_like, noisy(config))
+    params = jax.tree.map(jnp.zeros_like, random_params(config))
     for layer in range(layers):
         block = params["encoder"][f"blocks_{layer}"]
         block["feed_forward"]["down"]["bias"] += 1.0
@@ -127,7 +121,7 @@ def test_every_layer_drops_other_elements():
 
 
 def test_int8_matrices_are_stacked():
-    params = api.for_decoding(CONFIG, noisy(CONFIG), "int8")
+    params = api.for_decoding(CONFIG, random_params(CONFIG), "int8")
     encode = jax.jit(api.encode, static_argnums=0, static_argnames="max_length")
     want, got = (
         encode(replace(CONFIG, scan_layers=scan), params, IDS, MASK, max_length=7)[0]

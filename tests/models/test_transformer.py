@@ -24,6 +24,7 @@ SOURCE = jax.random.randint(jax.random.key(1), (3, 6), 4, 20)
 SOURCE_MASK = jnp.arange(6)[None] < jnp.array([6, 4, 2])[:, None]
 TARGET = jax.random.randint(jax.random.key(2), (3, 7), 4, 20)
 TARGET_MASK = jnp.arange(7)[None] < jnp.array([7, 3, 5])[:, None]
+BATCH = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
 
 SMALLER = replace(SMALL, encoder=StackConfig(num_layers=1), decoder=StackConfig(num_layers=1))
 VARIANTS = {
@@ -100,11 +101,10 @@ def test_decoding_steps_equal_teacher_forcing(name):
 
 def test_remat_changes_memory_and_not_the_gradient():
     params = init(SMALLER, jax.random.key(0))
-    batch = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
 
     def grad(config):
         key = jax.random.key(3)
-        return jax.grad(lambda p: api.loss(config, p, batch, rng=key)[0])
+        return jax.grad(lambda p: api.loss(config, p, BATCH, rng=key)[0])
 
     plain, again = grad(SMALLER), grad(replace(SMALLER, remat=True))
     jax.tree.map(

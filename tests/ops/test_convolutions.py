@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.ops.test_scans import normal
 from tests.reference import naive_recurrences as naive
 from transformer_jax.ops import convolutions, diagonal_ssm, sequences
 from transformer_jax.ops.diagonal_ssm import empty_state
@@ -20,22 +21,13 @@ ssm_step = jax.jit(diagonal_ssm.ssm_step)
 reverse_prefix = jax.jit(sequences.reverse_prefix)
 
 
-def normal(seed, *shape):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
 @pytest.mark.parametrize("direct_length", [0, L], ids=["fft", "definition"])
 def test_long_convolution_equals_the_sum(direct_length):
     u, kernel, reverse = normal(0, B, L, D), normal(1, L, D), normal(2, L, D)
-    got = long_convolution(u, kernel, direct_length=direct_length)
-    np.testing.assert_allclose(got, naive.convolution(u, kernel), atol=1e-5)
-    got = long_convolution(u, kernel, reverse, direct_length=direct_length)
-    np.testing.assert_allclose(got, naive.convolution(u, kernel, reverse), atol=1e-5)
-    got = long_convolution(u, kernel[:3], direct_length=direct_length)
-    np.testing.assert_allclose(got, naive.convolution(u, kernel[:3]), atol=1e-5)
     longer = np.concatenate([kernel, normal(3, 5, D)])
-    got = long_convolution(u, longer, direct_length=direct_length)
-    np.testing.assert_allclose(got, naive.convolution(u, kernel), atol=1e-5)
+    for kernels in ((kernel,), (kernel, reverse), (kernel[:3],), (longer,)):
+        got = long_convolution(u, *kernels, direct_length=direct_length)
+        np.testing.assert_allclose(got, naive.convolution(u, *kernels), atol=1e-5)
 
 
 def test_fft_and_definition_have_the_same_gradients():

@@ -28,7 +28,15 @@ def naive(hidden, kernel, labels, weights, smoothing, bias=0.0):
     return -((target * log_probs).sum(-1) * weights).sum()
 
 
-naive_with_gradients = jax.jit(jax.value_and_grad(naive, (0, 1)))
+def assert_same(fused, expected, *arrays, rtol=1e-7, atol=1e-5):
+    """Of both functions the value and the gradients, which have these tolerances."""
+    places = tuple(range(len(arrays)))
+    (value, grads), (want, want_grads) = (
+        jax.jit(jax.value_and_grad(function, places))(*arrays) for function in (fused, expected)
+    )
+    np.testing.assert_allclose(value, want, rtol=1e-5)
+    for got, wanted in zip(grads, want_grads, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=rtol, atol=atol)
 
 
 # Parts of the 30 tokens that come out even, and parts that must be filled up.
@@ -46,11 +54,10 @@ def test_equals_the_formula_in_value_and_gradient(
         with layout(mesh, {"batch": "data"}):
             return losses.cross_entropy(hidden, kernel, labels, weights, smoothing)[0] * 3.0
 
-    value, grads = jax.jit(jax.value_and_grad(fused, (0, 1)))(hidden, kernel)
-    want, want_grads = naive_with_gradients(hidden, kernel, labels, weights, smoothing)
-    np.testing.assert_allclose(value, 3.0 * want, rtol=1e-5)
-    for got, wanted in zip(grads, want_grads, strict=True):
-        np.testing.assert_allclose(got, 3.0 * wanted, atol=1e-5)
+    def expected(hidden, kernel):
+        return naive(hidden, kernel, labels, weights, smoothing) * 3.0
+
+    assert_same(fused, expected, hidden, kernel)
 
 
 @pytest.mark.parametrize("chunk_tokens", [7, 30])
@@ -63,15 +70,9 @@ def test_a_bias_is_added_to_the_logits(arrays, chunk_tokens, monkeypatch):
         return losses.cross_entropy(hidden, kernel, labels, weights, 0.1, bias_V=bias)[0]
 
     def expected(hidden, kernel, bias):
-        ones = jnp.ones((B, T, 1))
-        wider = jnp.concatenate([hidden, ones], -1), jnp.concatenate([kernel, bias[None]])
-        return naive(*wider, labels, weights, 0.1)
+        return naive(hidden, kernel, labels, weights, 0.1, bias)
 
-    value, grads = jax.value_and_grad(fused, (0, 1, 2))(hidden, kernel, bias)
-    want, want_grads = jax.value_and_grad(expected, (0, 1, 2))(hidden, kernel, bias)
-    np.testing.assert_allclose(value, want, rtol=1e-5)
-    for got, wanted in zip(grads, want_grads, strict=True):
-        np.testing.assert_allclose(got, wanted, atol=1e-5)
+    assert_same(fused, expected, hidden, kernel, bias)
 
 
 @pytest.mark.parametrize("way", [{}, {"product_sums": True}, {"one_pass": True}])
@@ -97,11 +98,7 @@ def test_other_pieces_share_the_label(arrays, chunk_tokens, smoothing, way, monk
             for k in range(3)
         )
 
-    value, grads = jax.value_and_grad(fused, (0, 1))(hidden, kernel)
-    want, want_grads = jax.value_and_grad(expected, (0, 1))(hidden, kernel)
-    np.testing.assert_allclose(value, want, rtol=1e-5)
-    for got, wanted in zip(grads, want_grads, strict=True):
-        np.testing.assert_allclose(got, wanted, atol=1e-5)
+    assert_same(fused, expected, hidden, kernel)
 
 
 def test_a_prime_number_of_rows_takes_no_more_chunks(monkeypatch):
@@ -149,12 +146,11 @@ def test_other_sums_equal_the_formula(arrays, way, monkeypatch):
     def fused(hidden, kernel):
         return losses.cross_entropy(hidden, kernel, labels, weights, 0.1, bias_V=bias)[0]
 
+    def expected(hidden, kernel):
+        return naive(hidden, kernel, labels, weights, 0.1, bias)
+
     assert np.asarray(hidden @ kernel).max() > 89.0  # log of the largest float32
-    value, grads = jax.value_and_grad(fused, (0, 1))(hidden, kernel)
-    want, want_grads = jax.value_and_grad(naive, (0, 1))(hidden, kernel, labels, weights, 0.1, bias)
-    np.testing.assert_allclose(value, want, rtol=1e-5)
-    for got, wanted in zip(grads, want_grads, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    assert_same(fused, expected, hidden, kernel, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("way", [{}, {"product_sums": True}, {"one_pass": True}])

@@ -32,6 +32,10 @@ def normal(seed, *shape):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+QKV = normal(0, B, L, H, K), normal(1, B, L, H, K), normal(2, B, L, H, V)
+BY_HEAD, BY_CHANNEL = -np.exp(normal(3, B, L, H)), -np.exp(normal(3, B, L, H, K))
+
+
 def assert_same(got, want, arguments, atol=1e-5):
     """Two functions agree in every output and, for random weights on those, every gradient."""
     weights = [normal(9, *x.shape) for x in jax.tree.leaves(jax.eval_shape(want, *arguments))]
@@ -49,25 +53,19 @@ def assert_same(got, want, arguments, atol=1e-5):
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_scalar_decays_equal_the_loop(chunk):
-    arguments = (
-        normal(0, B, L, H, K),
-        normal(1, B, L, H, K),
-        normal(2, B, L, H, V),
-        -np.exp(normal(3, B, L, H)),
-    )
     assert_same(
-        lambda q, k, v, w: [scalar_decay_scan(q, k, v, w, chunk)],
+        lambda *a: [scalar_decay_scan(*a, chunk)],
         lambda *a: naive.scalar_decay(*a)[:1],
-        arguments,
+        (*QKV, BY_HEAD),
     )
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_both_ways_equal_the_masked_product(chunk):
     """The L x L form: every pair has the decays between its two tokens, on both sides."""
-    decays = -np.exp(normal(3, B, L, H))
+    decays = BY_HEAD.copy()
     decays[:, 1:8] = -90_000.0  # after which the weak ones still count
-    arguments = (normal(0, B, L, 1, K), normal(1, B, L, 1, K), normal(2, B, L, H, V), decays)
+    q, k, v = QKV
 
     def product(q, k, v, w):
         rows = [
@@ -80,7 +78,7 @@ def test_both_ways_equal_the_masked_product(chunk):
     def one_pass(*arrays):
         return [scalar_decay_scan(*arrays, chunk, both_ways=True)]
 
-    assert_same(one_pass, product, arguments)
+    assert_same(one_pass, product, (q[:, :, :1], k[:, :, :1], v, decays))
 
 
 @pytest.mark.parametrize(("count", "group"), [(1, 16), (16, 16), (17, 16), (11, 3)])
@@ -113,17 +111,10 @@ def test_heads_of_a_group_share_what_reads_and_writes():
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_channel_decays_equal_the_loop(chunk):
-    arguments = (
-        normal(0, B, L, H, K),
-        normal(1, B, L, H, K),
-        normal(2, B, L, H, V),
-        -np.exp(normal(3, B, L, H, K)),
-        normal(4, B, L, H),
-    )
     assert_same(
-        lambda q, k, v, w, u: [channel_decay_scan(q, k, v, w, u, chunk)],
+        lambda *a: [channel_decay_scan(*a, chunk)],
         lambda *a: naive.channel_decay(*a)[:1],
-        arguments,
+        (*QKV, BY_CHANNEL, normal(4, B, L, H)),
     )
 
 
@@ -147,7 +138,7 @@ def test_selective_scan_equals_the_loop(chunk):
         normal(4, B, L, n),
     )
     assert_same(
-        lambda x, d, a, b, c: [selective_scan(x, d, a, b, c, chunk)],
+        lambda *a: [selective_scan(*a, chunk)],
         lambda *a: naive.selective(*a)[:1],
         arguments,
         atol=2e-5,
@@ -177,30 +168,28 @@ def test_the_form_that_a_cpu_does_not_take_gives_the_same():
     )
 
 
+def check_chunks(function, arguments, short, long):
+    """A CPU's program has arrays of the first sizes, other devices' of the second."""
+    traced = jax.jit(function, static_argnums=len(arguments) - 1).trace(*arguments)
+    cpu, tpu = (traced.lower(lowering_platforms=(name,)).as_text() for name in ("cpu", "tpu"))
+    assert short in cpu and long not in cpu
+    assert long in tpu and short not in tpu
+
+
 def test_devices_other_than_a_cpu_take_fewer_and_longer_chunks():
     batch, e, n, chunk = 2, 3, 5, 16
     x, b = (jax.ShapeDtypeStruct((batch, 4 * _TOKENS, size), jnp.float32) for size in (e, n))
     a = jax.ShapeDtypeStruct((e, n), jnp.float32)
-    traced = jax.jit(selective_scan, static_argnums=5).trace(x, x, a, b, b, chunk)
-    cpu, tpu = (traced.lower(lowering_platforms=(name,)).as_text() for name in ("cpu", "tpu"))
-    in_short, in_long = (f"x{length}x{batch}x{e}xf32" for length in (chunk, _TOKENS // batch))
-    assert in_short in cpu
-    assert in_long not in cpu
-    assert in_long in tpu
-    assert in_short not in tpu
+    sizes = (f"x{length}x{batch}x{e}xf32" for length in (chunk, _TOKENS // batch))
+    check_chunks(selective_scan, (x, x, a, b, b, chunk), *sizes)
 
 
 @pytest.mark.parametrize("length", [_POSITIONS - 1, 4 * _POSITIONS])
 def test_devices_other_than_a_cpu_take_longer_chunks_for_scalar_decays(length):
     heads, k, chunk = 2, 3, 16
     q, w = (jax.ShapeDtypeStruct((1, length, heads, *size), jnp.float32) for size in ((k,), ()))
-    traced = jax.jit(scalar_decay_scan, static_argnums=4).trace(q, q, q, w, chunk)
-    cpu, tpu = (traced.lower(lowering_platforms=(name,)).as_text() for name in ("cpu", "tpu"))
-    short, long = (f"x{size}x{size}xf32" for size in (chunk, min(length, _POSITIONS)))
-    assert short in cpu
-    assert long not in cpu
-    assert long in tpu
-    assert short not in tpu
+    sizes = (f"x{size}x{size}xf32" for size in (chunk, min(length, _POSITIONS)))
+    check_chunks(scalar_decay_scan, (q, q, q, w, chunk), *sizes)
 
 
 @pytest.mark.parametrize("scan", ["scalar", "channel"])
@@ -210,20 +199,18 @@ def test_strong_decays_lose_no_digits_behind_them(scan):
     q = k = jnp.ones((1, length, 1, 1))
     w = jnp.full((1, length, 1, 1), -0.01).at[:, 3].set(-2e4)
     if scan == "scalar":
-        function, shape = (lambda w: scalar_decay_scan(q, k, k, w, length)), w[..., 0]
+        function, loop = scalar_decay_scan, naive.scalar_decay
+        w, more = w[..., 0], ()
     else:
-        ones = jnp.ones((1, length, 1))
-        function, shape = (lambda w: channel_decay_scan(q, k, k, w, ones, length)), w
-    y, gradient = jax.jit(lambda w: (function(w), jax.grad(lambda w: function(w).sum())(w)))(shape)
-    want, state = np.zeros(length), 0.0
-    for t in range(length):
-        if scan == "scalar":
-            state = np.exp(float(w[0, t, 0, 0])) * state + 1.0
-            want[t] = state
-        else:
-            want[t] = state + 1.0
-            state = np.exp(float(w[0, t, 0, 0])) * state + 1.0
-    np.testing.assert_allclose(y[0, :, 0, 0], want, rtol=1e-5)
+        function, loop = channel_decay_scan, naive.channel_decay
+        more = (jnp.ones((1, length, 1)),)
+
+    def scanned(w):
+        return function(q, k, k, w, *more, length)
+
+    y, gradient = jax.jit(lambda w: (scanned(w), jax.grad(lambda w: scanned(w).sum())(w)))(w)
+    want, _ = jax.jit(loop)(q, k, k, w, *more)
+    np.testing.assert_allclose(y, want, rtol=1e-5)
     assert np.isfinite(gradient).all()
 
 

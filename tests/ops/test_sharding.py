@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from tests.models.test_ranks import CONFIGS
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.ops import sharding
 from transformer_jax.parallel.mesh import (
     LOGICAL_TO_MESH,
@@ -106,27 +105,7 @@ def test_a_parameter_without_known_names_is_an_error_that_names_it(axes, words):
         param_shardings({"a": {"kernel": axes}}, shapes, make_mesh(MeshConfig()))
 
 
-@pytest.mark.parametrize("name", sorted(set(MIXERS) | set(CROSS_MIXERS)))
-def test_every_parameter_of_every_mixer_has_known_axes(name):
-    stacks = {
-        role: StackConfig(num_layers=1, mixers=(MIXERS[name](),))
-        for role in ("encoder", "decoder")
-        if name in MIXERS and role not in MIXERS[name].refuses
-    }
-    cross = {"cross": CROSS_MIXERS[name]()} if name in CROSS_MIXERS else {}
-    rest = {role: StackConfig(num_layers=1) for role in {"encoder", "decoder"} - set(stacks)}
-    model = ModelConfig(
-        source_vocab_size=16,
-        target_vocab_size=16,
-        d_model=16,
-        d_ff=32,
-        num_heads=4,
-        max_length=8,
-        **stacks,
-        **rest,
-        **cross,
-    )
-    found = param_shardings(
-        api.logical_axes(model), api.abstract_params(model), make_mesh(MeshConfig())
-    )
-    assert jax.tree.leaves(found)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_every_parameter_of_every_part_has_known_axes(config):
+    arguments = api.logical_axes(config), api.abstract_params(config)
+    assert jax.tree.leaves(param_shardings(*arguments, make_mesh(MeshConfig())))

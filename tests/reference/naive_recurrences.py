@@ -6,15 +6,8 @@ import numpy as np
 
 
 def scalar_decay(q, k, v, log_decay, state=None):
-    """S_t = exp(a_t) S_{t-1} + k_t v_t^T, y_t = S_t^T q_t; q and k have one row a head."""
-    batch, length, heads, width = q.shape
-    state = jnp.zeros((batch, heads, width, v.shape[-1])) if state is None else state
-    out = []
-    for t in range(length):
-        written = k[:, t, :, :, None] * v[:, t, :, None, :]
-        state = jnp.exp(log_decay[:, t])[..., None, None] * state + written
-        out.append((q[:, t, :, :, None] * state).sum(axis=2))
-    return jnp.stack(out, 1), state
+    """S_t = exp(a_t) S_{t-1} + k_t v_t^T, y_t = S_t^T q_t: a delta rule that erases nothing."""
+    return delta_rule(q, k, v, jnp.zeros_like(k), log_decay, state)
 
 
 def channel_decay(q, k, v, log_decay, self_weight, state=None):
