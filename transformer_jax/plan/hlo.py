@@ -211,9 +211,11 @@ def collectives_of(module: Module, instruction: Instruction, num_devices: int) -
     has_inside = instruction.opcode in ("fusion", "async-start")
     instructions = module.inside(instruction) if has_inside else [instruction]
     candidates = (collective(one, num_devices) for one in instructions)
+    result = [one for one in candidates if one and one.group > 1]
     # A TPU's reduce-scatter is an all-reduce, then a slice.
-    kind = {"kind": "reduce-scatter"} if "all-reduce-scatter" in instruction.called else {}
-    return [one._replace(**kind) for one in candidates if one and one.group > 1]
+    if "all-reduce-scatter" in instruction.called:
+        result = [one._replace(kind="reduce-scatter") for one in result]
+    return result
 
 
 def group_size(attributes: str, num_devices: int) -> int:
