@@ -36,35 +36,43 @@ def numbered(markup: str) -> str:
     return re.sub(r"<(\w)", lambda match: f'<{match[1]} n="{next(count)}"', markup)
 
 
-def translated(found, data):
-    """Each line by a permutation of its words, with links to any words; and the lines alone."""
-    lines, plain, at = [], [], 0
-    for line, tags in zip(found.text.split("\n"), found.tags, strict=False):
-        count = len(re.findall(r"[^ \t\n\r\f\v]+", line))
-        target = " ".join(f"w{i}<" for i in range(data.draw(st.integers(0, 4))))
-        links = [
-            (data.draw(st.integers(0, count - 1)), i)
-            for i in range(len(target.split()) if count else 0)
-            if data.draw(st.booleans())
-        ]
-        lines.append(put_back(target, list(words(line, at, target, 0, links)), tags, found.text))
-        plain.append(target)
-        at += len(line) + 1
-    return lines, plain
-
-
 def joined(found, lines):
     between = found.between
     return between[0] + "".join(a + b for a, b in zip(lines, between[1:], strict=True))
+
+
+def by(translate, found):
+    """With `translate(line)`, a translation and its links between words, for each line."""
+    lines, at = [], 0
+    for line, tags in zip(found.text.split("\n"), found.tags, strict=False):
+        target, links = translate(line)
+        lines.append(put_back(target, list(words(line, at, target, 0, links)), tags, found.text))
+        at += len(line) + 1
+    return joined(found, lines)
+
+
+def translated(found, data):
+    """Each line by words of its own, with links to any words; and the lines alone."""
+    plain = []
+
+    def translate(line):
+        count = len(re.findall(r"[^ \t\n\r\f\v]+", line))
+        plain.append(" ".join(f"w{i}<" for i in range(data.draw(st.integers(0, 4)))))
+        links = [
+            (data.draw(st.integers(0, count - 1)), i)
+            for i in range(len(plain[-1].split()) if count else 0)
+            if data.draw(st.booleans())
+        ]
+        return plain[-1], links
+
+    return by(translate, found), plain
 
 
 @settings(deadline=None, max_examples=300)
 @given(trees(), st.data(), st.sampled_from(["html", "xml"]))
 def test_every_tag_is_there_once_and_the_text_is_the_translation(markup, data, form):
     markup = numbered(markup)
-    found = parse(markup, form)
-    lines, plain = translated(found, data)
-    made = joined(found, lines)
+    made, plain = translated(parse(markup, form), data)
     pattern = r"</?\w[^>]*>"
     assert sorted(re.findall(pattern, made)) == sorted(re.findall(pattern, markup))
     root = ElementTree.fromstring(f"<x>{made}</x>")  # well formed
@@ -88,7 +96,7 @@ def test_any_text_is_html(markup, data):
     except UserError as error:
         assert "<![" in markup and "cannot be read" in str(error)
         return
-    made = joined(found, translated(found, data)[0])
+    made, _ = translated(found, data)
     counts = []
     for each in (markup, made):
         reader = Tags()
@@ -99,13 +107,10 @@ def test_any_text_is_html(markup, data):
 
 def by_itself(markup, form="html"):
     """Translated by what gives every word as it is."""
-    found, lines, at = parse(markup, form), [], 0
-    for line, tags in zip(found.text.split("\n"), found.tags, strict=False):
-        along = [(i, i) for i in range(len(line.encode().split()))]
-        own = list(words(line, at, line, 0, along))
-        lines.append(put_back(line, own, tags, found.text))
-        at += len(line) + 1
-    return joined(found, lines)
+    return by(
+        lambda line: (line, [(i, i) for i in range(len(line.encode().split()))]),
+        parse(markup, form),
+    )
 
 
 def contents(markup):
@@ -143,16 +148,17 @@ def put(markup, translation, links=None, form="html"):
     """With links between words of one line; None: the first to the first, and so on."""
     found = parse(markup, form)
     if links is None:
-        counts = len(re.findall(r"\S+", found.text)), len(re.findall(r"\S+", translation))
-        links = [(i, i) for i in range(min(counts))]
-    line = put_back(
-        translation, list(words(found.text, 0, translation, 0, links)), found.tags[0], found.text
-    )
-    return joined(found, [line])
+        links = [(i, i) for i in range(min(map(len, (found.text.split(), translation.split()))))]
+    return by(lambda _: (translation, links), found)
 
 
 ALONG = None
+SWAPPED = [(1, 0), (0, 1)]
+SECOND_IN_TWO = [(0, 0), (1, 1), (1, 2)]
+AFTER = [(0, 0), (2, 1), (1, 2)]
 BIG = [(0, 0), (2, 1), (2, 2), (1, 1)]
+LEFT_ALONE = "<span class='x notranslate'>No <b>x</b></span>"
+NOTE = "<sup><a href=x>[1]</a></sup>"
 
 
 @pytest.mark.parametrize(
@@ -160,28 +166,13 @@ BIG = [(0, 0), (2, 1), (2, 2), (1, 1)]
     [
         ("The <b>red</b> dog", "Der rote Hund", ALONG, "Der <b>rote</b> Hund"),
         ("a <b>b</b> <i>c</i>", "C B A", [(2, 0), (1, 1), (0, 2)], "<i>C</i> <b>B</b> A"),
-        (
-            "Click <a href=x>here</a>.",
-            "Hier klicken.",
-            [(1, 0), (0, 1)],
-            "<a href=x>Hier</a> klicken.",
-        ),
+        ("Click <a href=x>here</a>.", "Hier klicken.", SWAPPED, "<a href=x>Hier</a> klicken."),
         ("See <b>it</b>.", "Sieh es.", ALONG, "Sieh <b>es</b>."),
         ("The <b>hat</b> that", "Der Hut, den", ALONG, "Der <b>Hut</b>, den"),
         ("See <b>it.</b>", "Sieh es.", ALONG, "Sieh <b>es.</b>"),
         ("<p>a <b>b <i>c</i></b></p>", "A B C", ALONG, "<p>A <b>B <i>C</i></b></p>"),
-        (
-            "Run <code>ls &lt; -l</code> now",
-            "Jetzt laufen",
-            [(1, 0), (0, 1)],
-            "<code>ls &lt; -l</code> Jetzt laufen",
-        ),
-        (
-            "a <span class='x notranslate'>No <b>x</b></span> b",
-            "A B",
-            ALONG,
-            "A <span class='x notranslate'>No <b>x</b></span> B",
-        ),
+        ("Run <code>a &lt; b</code> now", "Los geht", SWAPPED, "<code>a &lt; b</code> Los geht"),
+        (f"a {LEFT_ALONE} b", "A B", ALONG, f"A {LEFT_ALONE} B"),
         ("a &lt; b &amp; c", "A < B & C", ALONG, "A &lt; B &amp; C"),
         # the element's words are apart: the longer run
         ("<b>a b c</b> d", "A D B C", [(0, 0), (3, 1), (1, 2), (2, 3)], "A D <b>B C</b>"),
@@ -189,32 +180,12 @@ BIG = [(0, 0), (2, 1), (2, 2), (1, 1)]
         ("<b>a</b><img src=1> b", "A B", ALONG, "<b>A</b><img src=1> B"),
         ("a<sup><img src=1></sup> b", "A B", ALONG, "A<sup><img src=1></sup> B"),
         # a copied part of a word keeps its tag, the rest of the word those of the rest
-        (
-            "a dog<sup><a href=x>[1]</a></sup>.",
-            "ein Hund[1].",
-            ALONG,
-            "ein Hund<sup><a href=x>[1]</a></sup>.",
-        ),
-        (
-            "<a href=x>port</a><sup>[1]</sup> a",
-            "porto[1] A",
-            ALONG,
-            "<a href=x>porto</a><sup>[1]</sup> A",
-        ),
-        ("m<sup>2</sup> b", "B m2,", [(1, 0), (0, 1)], "B m<sup>2</sup>,"),
+        (f"a dog{NOTE}.", "ein Hund[1].", ALONG, f"ein Hund{NOTE}."),
+        ("<i>port</i><sup>[1]</sup> a", "porto[1] A", ALONG, "<i>porto</i><sup>[1]</sup> A"),
+        ("m<sup>2</sup> b", "B m2,", SWAPPED, "B m<sup>2</sup>,"),
         ("word<sup>1</sup>", "Wort 1", [(0, 0), (0, 1)], "Wort <sup>1</sup>"),
-        (
-            "Click <b>Save</b> to",
-            "Klicken auf Save",
-            [(0, 0), (1, 1), (1, 2)],
-            "Klicken auf <b>Save</b>",
-        ),
-        (
-            "<b>The dog</b><b>sleeps</b>",
-            "Der Hund schläft",
-            [(0, 0), (1, 1), (1, 2)],
-            "<b>Der Hund</b> <b>schläft</b>",
-        ),
+        ("Click <b>Save</b> to", "Klicken auf Save", SECOND_IN_TWO, "Klicken auf <b>Save</b>"),
+        ("<b>My dog</b><b>is</b>", "Mein Hund ist", SECOND_IN_TWO, "<b>Mein Hund</b> <b>ist</b>"),
         # parts of which none is copied share the words of theirs, in their order
         ("a news<b>paper</b> x", "eine Zeitung X", ALONG, "eine <b>Zeitung</b> X"),
         ("rain<b>bow</b> a", "arco iris A", [(0, 0), (0, 1), (1, 2)], "arco <b>iris</b> A"),
@@ -229,12 +200,7 @@ BIG = [(0, 0), (2, 1), (2, 2), (1, 1)]
         ("The <img src=1> dog", "O cão", ALONG, "O <img src=1> cão"),
         ("Open <code>x</code>", "Öffne", ALONG, "Öffne <code>x</code>"),
         ("<code>ls</code> lists <b>it</b>", "listet es", ALONG, "<code>ls</code> listet <b>es</b>"),
-        (
-            "It sleeps (<code>f()</code>) now",
-            "Es () schläft",
-            [(0, 0), (2, 1), (1, 2)],
-            "Es (<code>f()</code>) schläft",
-        ),
+        ("It is (<code>f()</code>) now", "Es () ist", AFTER, "Es (<code>f()</code>) ist"),
     ],
 )
 def test_where_tags_go(markup, translation, links, made):
