@@ -52,9 +52,18 @@ def engines(translators):
     return [JaxEngine(translator, *pair) for pair, translator in translators.items()]
 
 
+def wait_until(condition):
+    """The first value of `condition()` that is true."""
+    for _ in range(6000):
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not become true")
+
+
 @contextlib.contextmanager
-def served(app):
-    """The address of a server that runs in a thread."""
+def served(app, ready=False):
+    """The address of a server that runs in a thread, if `ready` with its programs compiled."""
     from transformer_jax.commands.serve.app import listen, make_server
 
     sock = listen("127.0.0.1", 0)
@@ -62,9 +71,11 @@ def served(app):
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()
     try:
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+        wait_until(lambda: server.started)
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        if ready:
+            wait_until(lambda: httpx.get(f"{url}/health").status_code == 200)
+        yield url
     finally:
         server.should_exit = True
         thread.join(60)
@@ -73,10 +84,8 @@ def served(app):
 
 @pytest.fixture(scope="module")
 def url(engines, sentences):
-    """The address of a server of both directions, its programs compiled."""
+    """The address of a server of both directions."""
     from transformer_jax.commands.serve.app import make_app
 
-    with served(make_app(engines, examples={"en": sentences[:3]})) as url:
-        while httpx.get(f"{url}/health").status_code != 200:
-            time.sleep(0.1)
+    with served(make_app(engines, examples={"en": sentences[:3]}), ready=True) as url:
         yield url

@@ -1,6 +1,5 @@
 """`serve --workdir=A --workdir=B`: runs of one direction answer together."""
 
-import time
 from dataclasses import replace
 
 import httpx
@@ -50,9 +49,8 @@ def test_runs_of_one_direction_answer_together(folders, mean):
     (together,) = open_ensemble(folders, mean=mean).translator().translate([TEXT])
     alone = {open_run(folder).translator().translate([TEXT])[0] for folder in folders}
     assert together not in alone
-    with served(make_app([open_engine(args.engine, run, args.checkpoint, **decoding)])) as url:
-        while httpx.get(f"{url}/health").status_code != 200:
-            time.sleep(0.1)
+    engine = open_engine(args.engine, run, args.checkpoint, **decoding)
+    with served(make_app([engine]), ready=True) as url:
         form = {"q": TEXT, "source": "en", "target": "de"}
         answer = httpx.post(f"{url}/translate", json=form)
         assert (answer.status_code, answer.json()) == (200, {"translatedText": together})

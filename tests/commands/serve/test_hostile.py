@@ -33,10 +33,25 @@ def goes_on(url):
     assert answer.status_code == 200
 
 
+@pytest.fixture
+def impatient(engines, monkeypatch):
+    """A server that waits half a second for a head or a body."""
+    from transformer_jax.commands.serve import app, http
+
+    monkeypatch.setattr(app, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(http, "BODY_SECONDS", 0.5)
+    with served(app.make_app(engines[1:])) as url:
+        yield url
+
+
+def connect(url, seconds):
+    parts = urlsplit(url)
+    return socket.create_connection((parts.hostname, parts.port), timeout=seconds)
+
+
 def raw(url, content, *, end=False, seconds=10.0):
     """What the server answers to these bytes, until it closes or is silent."""
-    parts = urlsplit(url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=seconds) as sock:
+    with connect(url, seconds) as sock:
         answer = b""
         try:
             sock.sendall(content)
@@ -195,52 +210,40 @@ def test_wrong_methods(url):
     assert httpx.delete(f"{url}/").status_code == 405
 
 
-def test_slow_clients_are_dropped_and_delay_nobody(engines, monkeypatch):
-    from transformer_jax.commands.serve import app, http
-
-    monkeypatch.setattr(app, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(http, "BODY_SECONDS", 0.5)
-    with served(app.make_app(engines[1:])) as url:
-        parts = urlsplit(url)
-        address = parts.hostname, parts.port
-        starts = [
-            b"",
-            b"GET / HT",
-            b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n"
-            b"Content-Type: application/json\r\n\r\n{",
-        ]
-        socks = [socket.create_connection(address, timeout=20) for _ in starts]
-        began = time.monotonic()
-        for sock, start in zip(socks, starts, strict=True):
-            sock.sendall(start)
-        assert httpx.get(f"{url}/languages").status_code == 200
-        answers = []
-        for sock in socks:
-            answer = b""
-            while more := sock.recv(65536):
-                answer += more
-            answers.append(answer)
-            sock.close()
-        assert answers[:2] == [b"", b""]
-        assert answers[2].startswith(b"HTTP/1.1 408 ")
-        assert time.monotonic() - began < 15
+def test_slow_clients_are_dropped_and_delay_nobody(impatient):
+    head = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n"
+    starts = [b"", b"GET / HT", head + b"Content-Type: application/json\r\n\r\n{"]
+    socks = [connect(impatient, 20) for _ in starts]
+    began = time.monotonic()
+    for sock, start in zip(socks, starts, strict=True):
+        sock.sendall(start)
+    assert httpx.get(f"{impatient}/languages").status_code == 200
+    answers = []
+    for sock in socks:
+        with sock, sock.makefile("rb") as file:
+            answers.append(file.read())
+    assert answers[:2] == [b"", b""]
+    assert answers[2].startswith(b"HTTP/1.1 408 ")
+    assert time.monotonic() - began < 15
 
 
-def test_an_answered_client_does_not_keep_its_connection(engines, monkeypatch):
+def test_an_answered_client_does_not_keep_its_connection(impatient):
     """A late part of a body that nobody reads ends uvicorn's own limit."""
-    from transformer_jax.commands.serve import app
+    with connect(impatient, 60) as sock:
+        sock.sendall(b"GET /languages HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"]"):
+            answer += sock.recv(65536)
+        sock.sendall(b"a")
+        while sock.recv(65536):  # raises after 60 s
+            pass
 
-    monkeypatch.setattr(app, "HEAD_SECONDS", 0.5)
-    with served(app.make_app(engines[1:])) as url:
-        parts = urlsplit(url)
-        with socket.create_connection((parts.hostname, parts.port), timeout=60) as sock:
-            sock.sendall(b"GET /languages HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
-            answer = b""
-            while not answer.endswith(b"]"):
-                answer += sock.recv(65536)
-            sock.sendall(b"a")
-            while sock.recv(65536):  # raises after 60 s
-                pass
+
+def test_a_head_that_trickles_in_is_dropped_too(impatient):
+    with connect(impatient, 20) as sock, pytest.raises((BrokenPipeError, ConnectionResetError)):
+        for letter in b"GET / HTTP/1.1\r\nX: " + b"y" * 200:
+            sock.sendall(bytes([letter]))
+            time.sleep(0.05)
 
 
 @pytest.mark.parametrize("host", ["x/evil1?", "["])
@@ -248,18 +251,3 @@ def test_the_host_is_not_read(url, host):
     head = f"GET /languages?a=1 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
     assert raw(url, head.encode()).startswith(b"HTTP/1.1 200 ")
     assert "evil1" not in httpx.get(f"{url}/metrics").text
-
-
-def test_a_head_that_trickles_in_is_dropped_too(engines, monkeypatch):
-    from transformer_jax.commands.serve import app
-
-    monkeypatch.setattr(app, "HEAD_SECONDS", 0.5)
-    with served(app.make_app(engines[1:])) as url:
-        parts = urlsplit(url)
-        with (
-            socket.create_connection((parts.hostname, parts.port), timeout=20) as sock,
-            pytest.raises((BrokenPipeError, ConnectionResetError)),
-        ):
-            for letter in b"GET / HTTP/1.1\r\nX: " + b"y" * 200:
-                sock.sendall(bytes([letter]))
-                time.sleep(0.05)

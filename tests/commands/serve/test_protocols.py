@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-import time
 from functools import partial
 from html import escape
 from types import SimpleNamespace
@@ -11,8 +10,10 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from tests.commands.serve.conftest import served
+from tests.commands.serve.conftest import served, wait_until
 from tests.oracles import need
+
+GOOD = {"q": "the dog", "source": "en", "target": "de"}
 
 
 @pytest.fixture(scope="module")
@@ -25,80 +26,89 @@ def best(translators):
     return best
 
 
-def test_libretranslate_translates_a_text(url, best, sentences):
-    for body in ({"json": None}, {"data": None}):
-        (kind,) = body
-        form = {"q": sentences[0], "source": "en", "target": "de", "format": "text"}
-        answer = httpx.post(f"{url}/translate", **{kind: form})
+@pytest.fixture(scope="module")
+def ask(url):
+    """ask(text, ...) -> LibreTranslate's answer; from English to German unless said otherwise."""
+
+    def ask(text, kind="json", **form):
+        answer = httpx.post(f"{url}/translate", **{kind: GOOD | {"q": text} | form})
         assert answer.status_code == 200
-        assert answer.json() == {"translatedText": best(sentences[0])[0]}
+        return answer.json()
+
+    return ask
 
 
-def test_libretranslate_translates_a_batch_with_alternatives(url, best, sentences):
-    form = {"q": sentences[:3], "source": "en", "target": "de", "alternatives": 2}
-    answer = httpx.post(f"{url}/translate", json=form).json()
+@pytest.fixture(scope="module")
+def ask_deepl(url):
+    """The same in DeepL's form: the translations."""
+
+    def ask(text, **form):
+        form = {"text": [text], "target_lang": "DE"} | form
+        return httpx.post(f"{url}/v2/translate", json=form).json()["translations"]
+
+    return ask
+
+
+@pytest.mark.parametrize("kind", ["json", "data"])
+def test_libretranslate_translates_a_text(ask, best, sentences, kind):
+    assert ask(sentences[0], kind, format="text") == {"translatedText": best(sentences[0])[0]}
+
+
+def test_libretranslate_translates_a_batch_with_alternatives(ask, best, sentences):
+    answer = ask(sentences[:3], alternatives=2)
     expected = [list(dict.fromkeys(best(each, 3))) for each in sentences[:3]]
     assert answer["translatedText"] == [each[0] for each in expected]
     assert answer["alternatives"] == [each[1:] for each in expected]
 
 
-def test_there_are_as_many_alternatives_as_the_search_finds(url, best, sentences):
-    form = {"q": sentences[0], "source": "en", "target": "de", "alternatives": 10**9}
-    answer = httpx.post(f"{url}/translate", json=form).json()
+def test_there_are_as_many_alternatives_as_the_search_finds(ask, best, sentences):
+    answer = ask(sentences[0], alternatives=10**9)
     assert answer["alternatives"] == list(dict.fromkeys(best(sentences[0], 3)))[1:]
-    assert httpx.post(f"{url}/translate", json=form | {"format": "html"}).json() == {
+    assert ask(sentences[0], alternatives=10**9, format="html") == {
         "translatedText": escape(best(sentences[0])[0], quote=False),
         "alternatives": [],
     }
 
 
-def test_lines_and_spaces_survive(url, best, sentences):
+def test_lines_and_spaces_survive(ask, best, sentences):
     one, two = sentences[:2]
-    text = f"\n  {one}\r\n\r\n\t{two}  \n"
-    answer = httpx.post(f"{url}/translate", json={"q": text, "source": "en", "target": "de"}).json()
+    answer = ask(f"\n  {one}\r\n\r\n\t{two}  \n")
     assert answer["translatedText"] == f"\n  {best(one)[0]}\r\n\r\n\t{best(two)[0]}  \n"
 
 
-def test_text_that_is_too_long_is_cut_into_sentences(url, best, sentences):
-    text = " ".join(sentences[:20])
-    answer = httpx.post(f"{url}/translate", json={"q": text, "source": "en", "target": "de"}).json()
+def test_text_that_is_too_long_is_cut_into_sentences(ask, best, sentences):
+    answer = ask(" ".join(sentences[:20]))
     assert answer["translatedText"] == " ".join(best(each)[0] for each in sentences[:20])
 
 
-def test_the_language_is_detected(url):
+def test_the_language_is_detected(url, ask):
     german = "Der alte Mann liest heute ein langes Buch."
-    form = {"q": german, "source": "auto", "target": "en"}
-    answer = httpx.post(f"{url}/translate", json=form).json()
+    answer = ask(german, source="auto", target="en")
     assert answer["detectedLanguage"]["language"] == "de"
     assert 90 < answer["detectedLanguage"]["confidence"] <= 100
     found = httpx.post(f"{url}/detect", data={"q": german}).json()
     assert [each["language"] for each in found] == ["de", "en"]
-    batch = httpx.post(f"{url}/translate", json=form | {"q": [german, german]}).json()
+    batch = ask([german, german], source="auto", target="en")
     assert [each["language"] for each in batch["detectedLanguage"]] == ["de", "de"]
 
 
 @pytest.mark.parametrize("kind", ["text", "html"])
-def test_a_text_in_the_target_language_is_left_as_it_is(url, best, kind):
+def test_a_text_in_the_target_language_is_left_as_it_is(url, ask, ask_deepl, best, kind):
     text = "Der alte <b>Mann</b> liest heute ein langes Buch.\n"
-    form = {"q": [text, "the dog sees a cat"], "source": "auto", "target": "de", "format": kind}
-    answer = httpx.post(f"{url}/translate", json=form).json()
+    answer = ask([text, "the dog sees a cat"], source="auto", format=kind)
     assert answer["translatedText"] == [text, best("the dog sees a cat")[0]]
     assert [each["language"] for each in answer["detectedLanguage"]] == ["de", "en"]
-    answer = httpx.post(f"{url}/v2/translate", json={"text": [text], "target_lang": "DE"}).json()
-    assert answer["translations"] == [{"detected_source_language": "DE", "text": text}]
+    assert ask_deepl(text) == [{"detected_source_language": "DE", "text": text}]
     answer = httpx.post(f"{url}/page/translate", json={"q": text, "source": "auto", "target": "de"})
     assert (answer.json()["source"], answer.json()["gaps"]) == ("de", [text])
 
 
-def test_a_text_that_may_be_in_the_target_language_is_translated(url, best):
-    form = {"q": "Information", "source": "auto", "target": "de"}
-    answer = httpx.post(f"{url}/translate", json=form).json()
-    assert answer["translatedText"] == best("Information")[0]
+def test_a_text_that_may_be_in_the_target_language_is_translated(ask, best):
+    assert ask("Information", source="auto")["translatedText"] == best("Information")[0]
 
 
-def test_a_region_is_taken_for_its_language(url, best, sentences):
-    form = {"q": sentences[0], "source": "en-US", "target": "de-AT"}
-    answer = httpx.post(f"{url}/translate", json=form).json()
+def test_a_region_is_taken_for_its_language(ask, best, sentences):
+    answer = ask(sentences[0], source="en-US", target="de-AT")
     assert answer == {"translatedText": best(sentences[0])[0]}
 
 
@@ -127,9 +137,6 @@ def test_what_the_server_offers(url):
     assert settings["charLimit"] == 5000 and settings["keyRequired"] is False
     assert settings["language"]["target"] == {"code": "de", "name": "German"}
     assert httpx.get(f"{url}/health").json() == {"status": "ok"}
-
-
-GOOD = {"q": "the dog", "source": "en", "target": "de"}
 
 
 @pytest.mark.parametrize(
@@ -178,22 +185,17 @@ def test_the_client_of_deepl(deepl, best, sentences):
     assert used.count >= len(sentences[0]) and not used.limit_reached
 
 
-def test_a_paragraph_is_translated_by_its_sentences(url, best):
+def test_a_paragraph_is_translated_by_its_sentences(ask, ask_deepl, best):
     text = "Anna must go. The dog sleeps."
     both = " ".join(best(each)[0] for each in ("Anna must go.", "The dog sleeps."))
-    form = {"q": text, "source": "en", "target": "de"}
-    assert httpx.post(f"{url}/translate", json=form).json()["translatedText"] == both
-    form = {"text": [text], "source_lang": "EN", "target_lang": "DE"}
-    (answer,) = httpx.post(f"{url}/v2/translate", json=form).json()["translations"]
-    assert answer["text"] == both != best(text)[0]
-
-
-def test_deepl_splits_sentences_on_request(deepl, best, sentences):
-    text = "Anna must go. The dog sleeps."
-    whole = deepl.translate_text(text, target_lang="DE", source_lang="EN", split_sentences="0")
-    assert whole.text == best(text)[0]
-    split = deepl.translate_text(text, target_lang="DE", source_lang="EN", split_sentences="1")
-    assert split.text == " ".join(best(each)[0] for each in ("Anna must go.", "The dog sleeps."))
+    assert ask(text)["translatedText"] == both != best(text)[0]
+    for options, wanted in (
+        ({}, both),
+        ({"split_sentences": "1"}, both),
+        ({"split_sentences": "0"}, best(text)[0]),
+    ):
+        (answer,) = ask_deepl(text, source_lang="EN", **options)
+        assert answer["text"] == wanted
 
 
 @pytest.mark.parametrize(
@@ -289,16 +291,10 @@ def test_a_client_that_goes_away_is_forgotten(engines):
         text = httpx.get(f"{url}/metrics").text
         return float(re.search(r"^transformer_jax_waiting_sentences (\S+)$", text, re.M)[1])
 
-    with served(make_app(engines, window=600.0)) as url:
-        while httpx.get(f"{url}/health").status_code != 200:
-            time.sleep(0.1)
+    with served(make_app(engines, window=600.0), ready=True) as url:
         with contextlib.suppress(httpx.ReadTimeout):
             httpx.post(f"{url}/translate", json=GOOD, timeout=0.5)
-        for _ in range(100):
-            if waiting(url) == 0:
-                break
-            time.sleep(0.05)
-        assert waiting(url) == 0
+        wait_until(lambda: waiting(url) == 0)
 
 
 def test_it_is_not_healthy_before_all_programs_are_compiled(engines, monkeypatch, caplog):
@@ -313,39 +309,29 @@ def test_it_is_not_healthy_before_all_programs_are_compiled(engines, monkeypatch
     monkeypatch.setattr(type(engines[0]), "warm_up", lambda self: [int, lambda: go.wait(60)])
     monkeypatch.setattr(service, "SECONDS_OF_SILENCE", 0)
     with served(make_app(engines)) as url:
-        answer = httpx.get(f"{url}/health")
-        assert answer.status_code == 503
-        for _ in range(100):
-            if said in (answer := httpx.get(f"{url}/health")).text:
-                break
-            time.sleep(0.05)
-        assert answer.json() == {"error": f"The models are being compiled: {said}"}
+        answer = {"error": f"The models are being compiled: {said}"}
+        assert httpx.get(f"{url}/health").status_code == 503
+        wait_until(lambda: httpx.get(f"{url}/health").json() == answer)
         assert f"compiled {said}" in caplog.text
         go.set()
-        for _ in range(100):
-            if (answer := httpx.get(f"{url}/health")).status_code == 200:
-                break
-            time.sleep(0.05)
-        assert answer.json() == {"status": "ok"}
+        wait_until(lambda: httpx.get(f"{url}/health").json() == {"status": "ok"})
 
 
-def test_ready_means_that_nothing_is_compiled_any_more(url, engines, sentences):
+def test_ready_means_that_nothing_is_compiled_any_more(url, ask, sentences):
     from transformer_jax.translation.model_calls import decode_batch
     from transformer_jax.viewing.attention import _teacher_forced
 
     before = decode_batch._cache_size(), _teacher_forced._cache_size()
     for most in (1, 3, 10, 40):
-        form = {"q": sentences[:most], "source": "en", "target": "de"}
-        assert httpx.post(f"{url}/translate", json=form).status_code == 200
-    place = {"q": sentences[0], "source": "en", "target": "de", "tokens": []}
+        ask(sentences[:most])
+    place = GOOD | {"q": sentences[0], "tokens": []}
     for path in ("explain", "choices"):
         assert httpx.post(f"{url}/page/{path}", json=place).status_code == 200
     assert (decode_batch._cache_size(), _teacher_forced._cache_size()) == before
-    assert json.loads(httpx.get(f"{url}/health").text) == {"status": "ok"}
 
 
 def test_the_page_gets_alignments_where_it_asks(url, translators, sentences):
-    form = {"q": "\n".join(sentences[:2]), "source": "en", "target": "de"}
+    form = GOOD | {"q": "\n".join(sentences[:2])}
     plain = httpx.post(f"{url}/page/translate", json=form).json()
     answer = httpx.post(f"{url}/page/translate", json=form | {"alignments": True}).json()
     links = [sentence.pop("alignment") for sentence in answer["sentences"]]
@@ -368,12 +354,12 @@ def test_alignments_are_not_refused_after_the_translation(url, sentences, monkey
         taken.append(batcher)
 
     monkeypatch.setattr(Batcher, "_admit", admit)
-    form = {"q": sentences[0], "source": "en", "target": "de", "alignments": True}
+    form = GOOD | {"q": sentences[0], "alignments": True}
     assert httpx.post(f"{url}/page/translate", json=form).status_code == 200
     assert httpx.post(f"{url}/page/translate", json=form).status_code == 429
 
 
-def test_both_forms_translate_markup(url, best, sentences):
+def test_both_forms_translate_markup(ask, ask_deepl, best, sentences):
     """As plain text is translated, with the tags around the words that come from theirs."""
     first, second = sentences[:2]
     words = first.split(" ")
@@ -381,15 +367,13 @@ def test_both_forms_translate_markup(url, best, sentences):
     marked = f"<p>{' '.join(words)}</p>\n<p>{second}</p>"
 
     def by_libretranslate(text):
-        form = {"q": text, "source": "auto", "target": "de", "format": "html"}
-        answer = httpx.post(f"{url}/translate", json=form).json()
+        answer = ask(text, source="auto", format="html")
         assert answer["detectedLanguage"]["language"] == "en"
         return answer["translatedText"]
 
     def by_deepl(text, kind):
-        form = {"text": [text], "target_lang": "DE", "tag_handling": kind}
-        answer = httpx.post(f"{url}/v2/translate", json=form | {"source_lang": "EN"}).json()
-        return answer["translations"][0]["text"]
+        (answer,) = ask_deepl(text, tag_handling=kind, source_lang="EN")
+        return answer["text"]
 
     plain = [escape(best(each)[0], quote=False) for each in (first, second)]
     of_deepl = [partial(by_deepl, kind=kind) for kind in ("html", "xml")]
