@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import sys
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -175,12 +176,20 @@ def toy_run(toy_place) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tree(request, tmp_path_factory):
-    """A copy of the repository in which the page `PAGE` of the test's module was followed."""
+def tree(tmp_path_factory):
+    """A copy of the repository in which the pages docs/adding_*.md were followed."""
     from tests.followed_page import followed  # not for all tests: tests/changed.py
 
-    with followed(request.module.PAGE, tmp_path_factory.mktemp("followed")) as tree:
+    with followed(tmp_path_factory.mktemp("followed")) as tree:
         yield tree
+
+
+@pytest.fixture
+def tests_of(tree, tmp_path):
+    """tests_of(module, value) -> calls of its tests, of those with this argument if it is given."""
+    from tests.followed_page import tests_in
+
+    return partial(tests_in, tree, tmp_path)
 
 
 @pytest.fixture(scope="session")

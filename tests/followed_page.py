@@ -1,4 +1,4 @@
-"""Follows a page of docs/ as a stranger would: in a copy of the repository, block by block.
+"""Follows docs/adding_*.md as a stranger would: in a copy of the repository, block by block.
 
 A page shows each file that it adds (```python title=PATH), each change of a file (```diff
 title=PATH, with the lines above for context) and the commands that it asks for (```sh). The
@@ -8,24 +8,27 @@ uses, and its lines in other files must be enough.
 
 import contextlib
 import importlib
+import inspect
+import pkgutil
 import re
 import runpy
 import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PAGES = sorted(path.name for path in (ROOT / "docs").glob("adding_*.md"))
 #: The packages that are imported from the copy.
 PACKAGES = ("transformer_jax", "tests")
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A fenced block: its language, the file that it is about, if any, and its text."""
 
     kind: str
@@ -41,14 +44,14 @@ def blocks(page: str) -> list[Block]:
 
 
 @contextlib.contextmanager
-def followed(page: str, folder: Path) -> Iterator[Path]:
-    """A copy of the repository in which docs/`page` was followed, in place of the repository."""
+def followed(folder: Path) -> Iterator[Path]:
+    """A copy of the repository in which the pages were followed, in place of the repository."""
     # Compiled files too, which is faster; but not those that another process is writing.
     half_written = shutil.ignore_patterns("*.pyc.*")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=half_written)
     shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("figures"))
-    for block in blocks(page):
+    for block in (block for page in PAGES for block in blocks(page)):
         file = folder / block.title
         if block.kind == "python":
             assert max(map(len, block.text.splitlines())) <= 100, "the linter allows no more"
@@ -100,11 +103,57 @@ def run_commands(page: str, folder: Path) -> None:
         runpy.run_path(str(folder / script), run_name="__main__")
 
 
-def options_of(page: str, folder: Path) -> str:
-    """The page of all options, which lacks those of the copy until its commands are run."""
-    options = copied(folder, "tests.test_configuration_doc")
-    with pytest.raises(AssertionError, match=r"run: python docs/make_configuration\.py"):
-        options.test_the_page_is_what_the_config_classes_say()
-    run_commands(page, folder)
-    options.test_the_page_is_what_the_config_classes_say()
-    return (folder / "docs" / "configuration.md").read_text(encoding="utf-8")
+def tests_in(
+    tree: Path, folder: Path, module: str, value: object = None
+) -> list[Callable[[], None]]:
+    """The tests of a module of the copy, each with the arguments of a row of its parameters.
+
+    Args:
+        tree: the copy.
+        folder: an empty one, for `tmp_path`.
+        module: such as contract.test_mixers.
+        value: an argument; without it, all rows.
+    """
+    found: list[Callable[[], None]] = []
+    for name, test in vars(copied(tree, f"tests.{module}")).items():
+        for row in _rows(test) if name.startswith("test_") else ():
+            if value is not None and value not in row.values():
+                continue
+            if "tmp_path" in inspect.signature(test).parameters:
+                row["tmp_path"] = folder / str(len(found))
+                row["tmp_path"].mkdir()
+            found.append(partial(test, **row))
+    return found
+
+
+def _rows(test: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [{}]
+    for mark in getattr(test, "pytestmark", ()):
+        names, values = mark.args
+        if isinstance(names, str):
+            named = [{names: value} for value in values]
+        else:
+            named = [dict(zip(names, row, strict=True)) for row in values]
+        rows = [row | each for row in rows for each in named]
+    return rows
+
+
+def break_it(
+    tree: Path, patch: pytest.MonkeyPatch, place: str, change: Callable[[Any], Any]
+) -> None:
+    """Changes what a place of the copied package names, such as mixers.mamba:MambaMixer.step."""
+    module, _, names = place.partition(":")
+    copied(tree, f"transformer_jax.{module}")
+    whole = f"transformer_jax.{module}.{names}"
+    patch.setattr(whole, change(pkgutil.resolve_name(whole)))
+
+
+def failures(tests: Iterable[Callable[[], None]]) -> int:
+    """How many of the tests fail."""
+    count = 0
+    for test in tests:
+        try:
+            test()
+        except AssertionError:
+            count += 1
+    return count
