@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.malformed.harness import contents
 from transformer_jax.commands.prepare.shards import (
     Preparation,
     begin,
@@ -36,24 +37,11 @@ from transformer_jax.data.sources.prepared import Prepared
 from transformer_jax.data.splits import has_split, read_grouped, read_pairs, resolve, visit_rates
 from transformer_jax.data.tokenizer_training import sample_of, tokenizers_of_text
 from transformer_jax.errors import UserError
-from transformer_jax.paths import RECORD
 from transformer_jax.runs.prepared import with_prepared
 
 SMALL = TokenizerConfig(vocab_size=300)
 TINY = TokenizerConfig("bpe", vocab_size=75, byte_fallback=False)
-NAMES = [
-    "red",
-    "brown",
-    "green",
-    "yellow",
-    "white",
-    "small",
-    "large",
-    "quick",
-    "tired",
-    "clever",
-    "strange",
-]
+NAMES = ["red", "blue", "green", "gray", "white", "small", "large", "quick", "tired", "wise", "odd"]
 
 
 @pytest.fixture
@@ -85,21 +73,20 @@ def data_of(files: Files, **options: object) -> DataConfig:
 
 
 def prepared_by(
-    folder: Path, data: DataConfig, shards: int = 1, tokenizer: TokenizerConfig = SMALL
+    folder: Path,
+    data: DataConfig,
+    shards: int = 1,
+    tokenizer: TokenizerConfig = SMALL,
+    part_pairs: int = 64,
 ) -> Preparation:
     """Shards made in reverse order, and merged."""
-    preparation = Preparation(folder, data, tokenizer, part_pairs=64)
+    preparation = Preparation(folder, data, tokenizer, part_pairs)
     begin(preparation)
     learn_tokenizers(preparation)
     for number in reversed(range(shards)):
         make_shard(preparation, number, shards)
     merge(preparation)
     return preparation
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def assert_equal(one: IdCorpus, other: IdCorpus) -> None:
@@ -112,6 +99,32 @@ def assert_equal(one: IdCorpus, other: IdCorpus) -> None:
         assert first.keys() == second.keys()
         for name, values in first.items():
             np.testing.assert_array_equal(values, second[name])
+
+
+def assert_read_alike(folder: Path, data: DataConfig, tokenizer: TokenizerConfig) -> DataConfig:
+    """The config of a training that reads from the folder what it would make of the text."""
+    given = DataConfig(prepared=str(folder), blocks=data.blocks)
+    config, _ = with_prepared(Config(data=given, tokenizer=tokenizer), None)
+    prepared, made = resolve(config.data), []
+    for each, learned in ((data, tokenizer), (prepared, config.tokenizer)):
+        tokenizers = tokenizers_of_text(learned, each)
+        alpha = learned.sampling_alpha
+        sampler = SubwordSampler(tokenizers, alpha) if alpha else None
+        made.append((tokenizers.files(), ids_of_text(each, tokenizers, sampler)))
+    assert made[0][0] == made[1][0]
+    assert_equal(made[0][1], made[1][1])
+    (entry,) = (folder / "ids").iterdir()  # nothing was encoded again
+    assert prepared.directions == data.directions
+    assert [each.tag for each in prepared.parts] == [each.tag for each in data.parts]
+    sizes = made[0][1].sizes
+    assert visit_rates(prepared, sizes) == visit_rates(data, sizes)
+    for direction in data.directions:
+        for split in ("validation", "test"):
+            assert has_split(prepared, split, direction) == has_split(data, split, direction)
+            if has_split(data, split, direction):
+                found = list(read_grouped(prepared, split, direction))
+                assert found == list(read_grouped(data, split, direction))
+    return prepared
 
 
 CASES = {
@@ -132,53 +145,10 @@ def test_training_reads_what_it_would_make_of_the_text(
     data = data_of(files, cache_dir=str(tmp_path / "cache"), **options)
     folder = tmp_path / "prepared"
     prepared_by(folder, data, shards=3, tokenizer=tokenizer)
-    given = DataConfig(prepared=str(folder), blocks=data.blocks)
-    config, _ = with_prepared(Config(data=given, tokenizer=tokenizer), None)
-    made = []
-    for text_data, learned in ((data, tokenizer), (resolve(config.data), config.tokenizer)):
-        tokenizers = tokenizers_of_text(learned, text_data)
-        alpha = learned.sampling_alpha
-        sampler = SubwordSampler(tokenizers, alpha) if alpha else None
-        made.append((tokenizers.files(), ids_of_text(text_data, tokenizers, sampler)))
-        pairs = list(pairs_used(text_data))
-        assert pairs[0] == next(read_pairs(data, "train"))
-    assert made[0][0] == made[1][0]
-    assert_equal(made[0][1], made[1][1])
-    assert pairs == list(read_pairs(resolve(config.data), "train"))
-    for split in ("validation", "test") if data.validation_from_train else ("test",):
-        assert list(read_pairs(config.data, split)) == list(read_pairs(data, split))
-    (entry,) = (folder / "ids").iterdir()  # nothing was encoded again
-
-
-def test_corpora_keep_tags_weights_and_directions(files: Files, tmp_path: Path) -> None:
-    names = vars(files) | {"test_source": (), "test_target": ()}
-    corpora = (
-        Corpus(files, ("en", "de")),
-        Corpus(files, ("en", "de"), reverse=True, weight=2.0),
-        Corpus(Files(**names), ("en", "de"), tag="<bt>"),
-    )
-    data = resolve(
-        DataConfig(
-            corpora=corpora,
-            temperature=2.0,
-            validation_from_train=7,
-            filters=(Duplicates(),),
-            cache_dir=str(tmp_path / "cache"),
-        )
-    )
-    folder = tmp_path / "prepared"
-    prepared_by(folder, data, shards=2)
-    config, _ = with_prepared(Config(data=DataConfig(prepared=str(folder)), tokenizer=SMALL), None)
-    made = []
-    for text_data, learned in ((data, SMALL), (config.data, config.tokenizer)):
-        made.append(ids_of_text(text_data, tokenizers_of_text(learned, text_data)))
-    assert_equal(*made)
-    assert [each.weight for each in config.data.parts] == [1, 2, 1]
-    assert config.data.temperature == 2
-    for direction in (("en", "de"), ("de", "en")):
-        for split in ("validation", "test"):
-            expected = list(read_pairs(data, split, direction))
-            assert list(read_pairs(config.data, split, direction)) == expected
+    prepared = assert_read_alike(folder, data, tokenizer)
+    pairs = list(pairs_used(data))
+    assert pairs == list(pairs_used(prepared)) == list(read_pairs(prepared, "train"))
+    assert pairs[0] == next(read_pairs(data, "train"))
 
 
 def random_text(seed: int, folder: Path) -> tuple[DataConfig, int]:
@@ -204,7 +174,9 @@ def random_text(seed: int, folder: Path) -> tuple[DataConfig, int]:
         paths = [folder / f"{name}.{language}" for language in ("en", "de")]
         for path, side in zip(paths, lines, strict=True):
             path.write_text("\n".join(side) + "\n")
-        sources.append(Files((str(paths[0]),), (str(paths[1]),), documents=True))
+        train = {"train_source": (str(paths[0]),), "train_target": (str(paths[1]),)}
+        test = {key.replace("train", "test"): names for key, names in train.items()}
+        sources.append(Files(**train, **(test if draw.random() < 0.5 else {}), documents=True))
     has_blocks = draw.random() < 0.5
     if not has_blocks and draw.random() < 0.5:
         links = "".join(draw.choice(["", "0-0", "0-2 1-1 2-0"]) + "\n" for _ in range(40))
@@ -233,51 +205,8 @@ def random_text(seed: int, folder: Path) -> tuple[DataConfig, int]:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_texts_are_prepared_as_a_training_reads_them(seed: int, tmp_path: Path) -> None:
     data, part_pairs = random_text(seed, tmp_path)
-    preparation = Preparation(tmp_path / "prepared", data, TINY, part_pairs)
-    begin(preparation)
-    learn_tokenizers(preparation)
-    for number in random.Random(seed).sample(range(3), 3):
-        make_shard(preparation, number, 3)
-    merge(preparation)
-    given = DataConfig(prepared=str(preparation.folder), blocks=data.blocks)
-    prepared = with_prepared(Config(data=given, tokenizer=TINY), None)[0].data
-    made = []
-    for each in (data, prepared):
-        tokenizers = tokenizers_of_text(TINY, each)
-        made.append((tokenizers.files(), ids_of_text(each, tokenizers)))
-    assert made[0][0] == made[1][0]
-    assert_equal(made[0][1], made[1][1])
-    (entry,) = (preparation.folder / "ids").iterdir()  # nothing was encoded again
-    assert prepared.directions == data.directions
-    sizes = made[0][1].sizes
-    assert visit_rates(prepared, sizes) == visit_rates(data, sizes)
-    for direction in data.directions:
-        for split in ("validation", "test"):
-            assert has_split(prepared, split, direction) == has_split(data, split, direction)
-            if has_split(data, split, direction):
-                found = list(read_grouped(prepared, split, direction))
-                assert found == list(read_grouped(data, split, direction))
-
-
-@pytest.mark.parametrize("case", ["sentences", "sampled blocks"])
-def test_any_number_of_shards_writes_the_same_bytes(
-    case: str, files: Files, tmp_path: Path
-) -> None:
-    options, tokenizer = CASES[case]
-    data = data_of(files, **options)
-    for shards in (1, 3, 20):
-        prepared_by(tmp_path / str(shards) / "prepared", data, shards, tokenizer)
-    one = content(tmp_path / "1")
-    assert sum("part" in name and name.endswith(RECORD) for name in one) == 9
-    for shards in ("3", "20"):
-        other = content(tmp_path / shards)
-        for made in (one, other):  # the name of the folder is in what it is found by
-            entry = next(name for name in made if "/ids/" in name and name.endswith(RECORD))
-            assert len(entry.split("/")) == 4
-        assert {name.split("/")[-1] for name in one} == {name.split("/")[-1] for name in other}
-        assert [v for k, v in sorted(one.items()) if "/ids/" not in k] == [
-            v for k, v in sorted(other.items()) if "/ids/" not in k
-        ]
+    prepared_by(tmp_path / "prepared", data, (1, 3, 20)[seed % 3], TINY, part_pairs)
+    assert_read_alike(tmp_path / "prepared", data, TINY)
 
 
 def test_a_killed_shard_is_made_again(
@@ -309,9 +238,7 @@ def test_a_killed_shard_is_made_again(
     make_shard(preparation, 0, 2)
     assert len(calls) == 3 + 3  # of five parts two were there
     merge(preparation)
-    ours, theirs = content(folder), content(whole)
-    assert ours.keys() == theirs.keys()
-    assert ours == theirs
+    assert contents(folder) == contents(whole)
 
 
 def test_marks_are_compared_in_parts(
