@@ -1,4 +1,4 @@
-"""A run on several corpora, trained once for the files that look at it."""
+"""A run on several corpora, trained once for the files that look at it; refused commands."""
 
 from pathlib import Path
 
@@ -56,3 +56,18 @@ def corpora_run(corpora_place) -> Path:
     recipe = f"--config={corpora_place / 'recipe.py'}"
     assert main(["train", recipe, f"--workdir={workdir}", "--no_progress"]) == 0
     return workdir
+
+
+@pytest.fixture
+def refused(capsys):
+    """refused(words) -> the line in which a command is refused, the last on standard error."""
+    from transformer_jax.commands.main import main
+
+    def refused(words):
+        capsys.readouterr()
+        assert main(words) == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert line.startswith("error: ")
+        return line
+
+    return refused

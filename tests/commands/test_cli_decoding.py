@@ -1,6 +1,5 @@
 """eval, translate and score on the command line, over a run folder with an untrained model."""
 
-import dataclasses
 import errno
 import io
 import json
@@ -11,20 +10,14 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import transformer_jax as tj
-from tests.small import small_model
+from tests.untrained import untrained_run
 from transformer_jax.commands.main import main
-from transformer_jax.config import to_json
-from transformer_jax.models import api
 from transformer_jax.paths import as_path
 from transformer_jax.runs import evaluation
-from transformer_jax.runs.checkpoints import Checkpoints
-from transformer_jax.training.state import TrainState
 from transformer_jax.viewing import attention, plots
 
 TEXT = "the dog sees a cat and the old man reads his long book here today"
@@ -36,63 +29,45 @@ def sentences(seed: int, count: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def run_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
+def text(tmp_path_factory):
+    """A folder with test.en and test.de."""
     text = tmp_path_factory.mktemp("text")
     sources, references = sentences(0, 12), sentences(1, 12)
     for name, lines in {"test.en": sources, "test.de": references}.items():
         (text / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return text
+
+
+@pytest.fixture(scope="module")
+def folder(text, tmp_path_factory):
+    """A run folder."""
+    folder = tmp_path_factory.mktemp("run")
     files = {"test_source": (str(text / "test.en"),), "test_target": (str(text / "test.de"),)}
     tokenizer = tj.TokenizerConfig(vocab_size=34, byte_fallback=False)
-    tokenizers = tj.train_tokenizers(tokenizer, zip(sources, references, strict=True))
-    tokenizers.save(folder / "tokenizer")
-    size = tokenizers.source.vocab_size
-    stack = tj.StackConfig(num_layers=1)
-    config = tj.Config(
-        data=tj.DataConfig(
-            source_language="en",
-            target_language="de",
-            source=tj.Files(train_source=("unused.en",), train_target=("unused.de",), **files),
-        ),
-        tokenizer=tokenizer,
-        model=small_model(size, both=stack, max_length=32),
-        train=tj.TrainConfig(keep_checkpoints=3),
-        decode=tj.DecodeConfig(method=tj.Greedy(), batch_size=4, max_length_factor=1.0),
+    tokenizers = tj.train_tokenizers(
+        tokenizer, zip(sentences(0, 12), sentences(1, 12), strict=True)
     )
-    (folder / "config.json").write_text(to_json(config), encoding="utf-8")
-    save_untrained(folder, seed=0)
-    return folder, text
-
-
-def save_untrained(folder, seed: int) -> None:
-    """A checkpoint of step 5 with random parameters."""
-    params = api.init(tj.open_run(folder).config.model, jax.random.key(seed))
-    state = TrainState(step=jnp.asarray(5), params=params, opt_state=(), ema={})
-    checkpoints = Checkpoints(as_path(folder), keep=3)
-    checkpoints.save(5, state.to_items(), {}, best=True)
-    checkpoints.close()
-
-
-def run_main(monkeypatch, capsysbinary, arguments, stdin: bytes = b""):
-    """(exit status, standard output, standard error)"""
-
-    class Stdin(io.TextIOWrapper):
-        def isatty(self):
-            return False
-
-    monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(stdin)))
-    status = main([str(argument) for argument in arguments])
-    captured = capsysbinary.readouterr()
-    return status, captured.out.decode(), captured.err.decode()
+    source = tj.Files(train_source=("unused.en",), train_target=("unused.de",), **files)
+    data = tj.DataConfig(source, "en", "de")
+    decode = tj.DecodeConfig(method=tj.Greedy(), batch_size=4, max_length_factor=1.0)
+    untrained_run(folder, tokenizers, data, decode, max_length=32)
+    return folder
 
 
 @pytest.fixture
 def command(monkeypatch, capsysbinary):
-    return lambda *arguments, stdin=b"": run_main(monkeypatch, capsysbinary, arguments, stdin)
+    """command(*arguments, stdin) -> exit status, standard output, standard error."""
+
+    def command(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        status = main([str(argument) for argument in arguments])
+        captured = capsysbinary.readouterr()
+        return status, captured.out.decode(), captured.err.decode()
+
+    return command
 
 
-def test_eval_prints_one_json_object_alone(run_folder, command):
-    folder, text = run_folder
+def test_eval_prints_one_json_object_alone(folder, text, command):
     status, out, _ = command("eval", f"--workdir={folder}", "--json", "--ter")
     assert status == 0
     report = json.loads(out)
@@ -107,28 +82,19 @@ def test_eval_prints_one_json_object_alone(run_folder, command):
     assert len(translations) == 13
 
     # The same sentences from files, with the translations themselves as the baseline.
-    status, out, _ = command(
-        "eval",
-        f"--workdir={folder}",
-        f"--source={text / 'test.en'}",
-        f"--reference={text / 'test.de'}",
-        "--checkpoint=5",
-        f"--baseline={folder / 'translations' / 'test.best.txt'}",
-        "--lowercase",
-    )
+    files = [f"--source={text / 'test.en'}", f"--reference={text / 'test.de'}", "--checkpoint=0"]
+    baseline = f"--baseline={folder / 'translations' / 'test.best.txt'}"
+    status, out, _ = command("eval", f"--workdir={folder}", *files, baseline, "--lowercase")
     assert status == 0
-    assert "against" in out
-    assert "chrF2++" in out
-    assert "BLEU-lc" in out
+    assert all(words in out for words in ("against", "chrF2++", "BLEU-lc"))
     scores = json.loads((folder / "scores.json").read_text())
-    assert set(scores) == {"test.best", "test.en.5"}
-    assert scores["test.en.5"]["scores"]["bleu"] == report["scores"]["bleu"]
-    baseline = scores["test.en.5"]["baseline"]["bleu"]
+    assert set(scores) == {"test.best", "test.en.0"}
+    assert scores["test.en.0"]["scores"]["bleu"] == report["scores"]["bleu"]
+    baseline = scores["test.en.0"]["baseline"]["bleu"]
     assert baseline["baseline_score"] == report["scores"]["bleu"]["score"]
 
 
-def test_a_baseline_and_a_set_from_files_overwrite_no_other_scores(run_folder, command, tmp_path):
-    folder, text = run_folder
+def test_a_baseline_and_a_set_from_files_overwrite_no_other_scores(folder, text, command, tmp_path):
     other, files = tmp_path / "other", tmp_path / "validation"
     shutil.copytree(folder, other)
     (other / "scores.json").write_text('{"test.best": 1}')
@@ -142,8 +108,7 @@ def test_a_baseline_and_a_set_from_files_overwrite_no_other_scores(run_folder, c
     assert "file-validation.best" in scores and "validation.best" not in scores
 
 
-def test_int8_weights_in_translate_score_and_eval(run_folder, command):
-    folder, _ = run_folder
+def test_int8_weights_in_translate_score_and_eval(folder, command):
     lines = sentences(0, 12)
     translator = tj.open_run(folder).translator(weights="int8")
     want, flags = translator.translate(lines), (f"--workdir={folder}", "--weights=int8")
@@ -154,8 +119,7 @@ def test_int8_weights_in_translate_score_and_eval(run_folder, command):
     assert json.loads(command("eval", *flags, "--json")[1])["decode"]["weights"] == "int8"
 
 
-def test_translate_keeps_lines_in_order(run_folder, command):
-    folder, _ = run_folder
+def test_translate_keeps_lines_in_order(folder, command):
     lines = sentences(0, 12)
     lines[2] = lines[9] = ""
     stdin = "\n".join(lines).encode()  # without a last line end
@@ -177,8 +141,7 @@ def test_translate_keeps_lines_in_order(run_folder, command):
     assert command("translate", f"--workdir={folder}")[:2] == (0, "")
 
 
-def test_translate_n_best_and_sampling(run_folder, command):
-    folder, _ = run_folder
+def test_translate_n_best_and_sampling(folder, command):
     arguments = ["translate", f"--workdir={folder}", "--n_best=3", "--method=beam"]
     status, out, _ = command(*arguments, stdin=b"the dog\n\na cat\n")
     assert status == 0
@@ -196,20 +159,15 @@ def test_translate_n_best_and_sampling(run_folder, command):
 
 
 @pytest.fixture(scope="module")
-def other_folder(run_folder, tmp_path_factory):
+def other_folder(folder, tmp_path_factory):
     """A run of another architecture with the vocabulary of the first."""
-    folder = tmp_path_factory.mktemp("runs") / "other"
-    shutil.copytree(run_folder[0] / "tokenizer", folder / "tokenizer")
-    config = tj.open_run(run_folder[0]).config
-    model = dataclasses.replace(config.model, d_model=8, decoder=tj.StackConfig(num_layers=2))
-    config = dataclasses.replace(config, model=model)
-    (folder / "config.json").write_text(to_json(config), encoding="utf-8")
-    save_untrained(folder, seed=1)
-    return folder
+    other, run = tmp_path_factory.mktemp("runs") / "other", tj.open_run(folder)
+    options = {"d_model": 8, "decoder": tj.StackConfig(num_layers=2), "max_length": 32}
+    untrained_run(other, run.tokenizers(), run.config.data, run.config.decode, seed=1, **options)
+    return other
 
 
-def test_several_runs_translate_together(run_folder, other_folder, command):
-    folder, text = run_folder
+def test_several_runs_translate_together(folder, text, other_folder, command):
     one, other = f"--workdir={folder}", f"--workdir={other_folder}"
     pairs = b"the dog\ta cat\n"
     scores = {
@@ -229,7 +187,7 @@ def test_several_runs_translate_together(run_folder, other_folder, command):
     status, out, _ = command("eval", one, other, "--json")
     report = json.loads(out)
     assert (status, report["name"]) == (0, "test.best+other")
-    assert report["checkpoint"] == "best-step-5+other:best-step-5"
+    assert report["checkpoint"] == "step-0+other:step-0"
     assert (folder / "translations" / "test.best+other.txt").is_file()
     assert json.loads((folder / "scores.json").read_text())["test.best+other"] == report
     # `translate` opens the same ensemble: it finds what `eval` has written.
@@ -238,21 +196,7 @@ def test_several_runs_translate_together(run_folder, other_folder, command):
     assert (status, out) == (0, (folder / "translations" / "test.best+other.txt").read_text())
 
 
-def test_runs_of_different_vocabularies_do_not_translate_together(run_folder, command, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(run_folder[0], copy)
-    shutil.rmtree(copy / "tokenizer")
-    config = tj.open_run(copy).config.tokenizer
-    tj.train_tokenizers(config, zip(sentences(8, 30), sentences(9, 30), strict=True)).save(
-        copy / "tokenizer"
-    )
-    status, _, err = command("translate", f"--workdir={run_folder[0]}", f"--workdir={copy}")
-    assert status == 2
-    assert "its source vocabulary is not that of" in err and err.count("\n") == 1
-
-
-def test_translate_and_score_with_a_prefix(run_folder, command):
-    folder, _ = run_folder
+def test_translate_and_score_with_a_prefix(folder, command):
     stdin = b"the dog\n\na cat\n"
     prefix = "--target_prefix=his book"
     status, out, _ = command("translate", f"--workdir={folder}", prefix, stdin=stdin)
@@ -270,8 +214,7 @@ def test_translate_and_score_with_a_prefix(run_folder, command):
     assert "target_prefix of sentence 1: 40 pieces, at most 31 fit" in err
 
 
-def test_score_agrees_with_translate(run_folder, command, tmp_path):
-    folder, _ = run_folder
+def test_score_agrees_with_translate(folder, command, tmp_path):
     sources, targets = sentences(5, 6), sentences(6, 6)
     tsv = "".join(f"{s}\t{t}\n" for s, t in zip(sources, targets, strict=True)).encode()
     status, out, _ = command("score", f"--workdir={folder}", stdin=tsv)
@@ -298,11 +241,14 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
         ("eval --baseline={text}/short", b"", "has 2 lines, but test has 12"),
         ("eval --source={text}/none --reference={text}/none", b"", "no such file"),
         ("eval --split=validation", b"", "no validation set"),
-        ("eval --checkpoint=77", b"", "checkpoint=77: not kept here; there are steps 5"),
+        ("eval --checkpoint=77", b"", "checkpoint=77: not kept here; there are steps 0"),
         ("eval --checkpoint=average:9", b"", "only 1 checkpoints are kept"),
         ("eval --workdir={text}", b"", "no run here"),
         ("translate", b"fine\n\xff\n", "standard input:2: not UTF-8 (byte 0xff at column 1)"),
         ("translate --n_best=2", b"", "greedy decoding finds one"),
+        ("translate --alignments --n_best=2", b"", "--alignments and --n_best"),
+        ("translate --alignments --documents", b"", "--alignments and --documents"),
+        ("score --alignments --per_token", b"", "--alignments and --per_token"),
         ("score", b"a\tb\nno tab\n", "standard input:2: expected source TAB target, got 0 tabs"),
         ("score --source={text}/test.en", b"", "--source and --target belong together"),
         ("score --source={text}/test.en --target={text}/short", b"", "12 lines and {text}/short"),
@@ -317,28 +263,25 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
         ),
     ],
 )
-def test_bad_input_gets_one_line(run_folder, command, arguments, stdin, message):
-    folder, text = run_folder
+def test_bad_input_gets_one_line(folder, text, command, arguments, stdin, message):
     for name in ("short", "short.tsv"):
         (text / name).write_text("one\ntwo\n")
     name, *flags = arguments.format(text=text).split()
-    status, _, err = command(name, f"--workdir={folder}", *flags, stdin=stdin)
-    assert status == 2
+    status, out, err = command(name, f"--workdir={folder}", *flags, stdin=stdin)
+    assert (status, out) == (2, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert message.format(text=text) in err
 
 
-def test_eval_without_a_checkpoint(run_folder, command, tmp_path):
-    folder, _ = run_folder
+def test_eval_without_a_checkpoint(folder, command, tmp_path):
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     status, _, err = command("eval", f"--workdir={tmp_path}")
     assert status == 2
     assert "no checkpoint" in err
 
 
-def test_inspect_draws_every_layer_and_head(run_folder, tmp_path, monkeypatch, capsysbinary):
-    folder, _ = run_folder
+def test_inspect_draws_every_layer_and_head(folder, tmp_path, monkeypatch, command):
     picture = tmp_path / "maps" / "heat.png"
     titles = []
 
@@ -347,11 +290,8 @@ def test_inspect_draws_every_layer_and_head(run_folder, tmp_path, monkeypatch, c
         return plots.plot_attention(*args)
 
     monkeypatch.setattr(attention, "plot_attention", plot)
-    status, out, err = run_main(
-        monkeypatch,
-        capsysbinary,
-        ["inspect", f"--workdir={folder}", "the old dog", "a cat sees", f"--output={picture}"],
-    )
+    words = [f"--workdir={folder}", "the old dog", "a cat sees", f"--output={picture}"]
+    status, out, err = command("inspect", *words)
     assert (status, out.strip(), err) == (0, str(picture), "")
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert titles == ["the old dog\na cat sees"]
@@ -365,17 +305,13 @@ def test_inspect_draws_every_layer_and_head(run_folder, tmp_path, monkeypatch, c
         (["the dog", "a cat " * 40], "the target has .* the model takes only 32"),
     ],
 )
-def test_inspect_says_what_is_wrong(run_folder, monkeypatch, capsysbinary, more, words):
-    folder, _ = run_folder
-    status, out, err = run_main(
-        monkeypatch, capsysbinary, ["inspect", f"--workdir={folder}", *more]
-    )
+def test_inspect_says_what_is_wrong(folder, command, more, words):
+    status, out, err = command("inspect", f"--workdir={folder}", *more)
     assert (status, out) == (2, "")
     assert re.search(words, err)
 
 
-def test_a_full_disk_leaves_the_old_translations_and_scores(run_folder, command, monkeypatch):
-    folder, _ = run_folder
+def test_a_full_disk_leaves_the_old_translations_and_scores(folder, command, monkeypatch):
     assert command("eval", f"--workdir={folder}")[0] == 0
     files = [folder / "translations" / "test.best.txt", folder / "scores.json"]
     before = [path.read_bytes() for path in files]
@@ -407,20 +343,9 @@ def test_scores_of_evals_that_end_together_are_all_kept(tmp_path, monkeypatch):
     assert set(run.scores()) == set(names)
 
 
-def test_a_lost_tokenizer_is_read_from_the_checkpoint(run_folder, command, tmp_path):
-    folder, _ = run_folder
+def test_a_lost_tokenizer_is_read_from_the_checkpoint(folder, command, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(folder, copy)
-    model = (copy / "tokenizer" / "joint.model").read_bytes()
-    # As training does: each checkpoint carries the tokenizer.
-    shutil.rmtree(copy / "checkpoints")
-    (copy / "last_checkpoint.json").unlink()
-    config = tj.open_run(copy).config
-    params = api.init(config.model, jax.random.key(0))
-    checkpoints = Checkpoints(as_path(copy), 3, files={"tokenizer/joint.model": model})
-    state = TrainState(step=jnp.asarray(5), params=params, opt_state=(), ema={})
-    checkpoints.save(5, state.to_items(), {}, best=False)
-    checkpoints.close()
     expected = command("translate", f"--workdir={copy}", stdin=b"the dog sees\n")[1]
     shutil.rmtree(copy / "tokenizer")
     status, out, error = command("translate", f"--workdir={copy}", stdin=b"the dog sees\n")
@@ -428,22 +353,7 @@ def test_a_lost_tokenizer_is_read_from_the_checkpoint(run_folder, command, tmp_p
     assert "using the copy in" in error
 
 
-def test_a_damaged_checkpoint_is_one_line(run_folder, command, tmp_path):
-    copy = tmp_path / "run"
-    shutil.copytree(run_folder[0], copy)
-    for which in ("best", "latest", "average:1", "5"):
-        arguments = ("translate", f"--workdir={copy}", f"--checkpoint={which}")
-        assert command(*arguments, stdin=b"the dog\n")[0] == 0
-    largest = max((copy / "checkpoints").rglob("*"), key=lambda p: p.stat().st_size * p.is_file())
-    largest.write_bytes(largest.read_bytes()[:-1])
-    for which in ("best", "latest", "average:1", "5"):
-        arguments = ("translate", f"--workdir={copy}", f"--checkpoint={which}")
-        status, _, error = command(*arguments, stdin=b"the dog\n")
-        assert status == 2 and "bytes instead of" in error and error.count("\n") == 1
-
-
-def test_contrast_agrees_with_score(run_folder, command, tmp_path):
-    folder, _ = run_folder
+def test_contrast_agrees_with_score(folder, command, tmp_path):
     lines = sentences(7, 30)
     rows = [lines[i : i + 3] for i in range(0, 30, 3)]
     rows = [row for row in rows if row[1] != row[2]]
@@ -463,15 +373,13 @@ def test_contrast_agrees_with_score(run_folder, command, tmp_path):
     assert [line.split()[0] for line in table.splitlines()] == ["category", "(none)", "odd", "all"]
 
 
-def test_contrast_says_what_was_cut(run_folder, command, tmp_path):
-    folder, _ = run_folder
+def test_contrast_says_what_was_cut(folder, command, tmp_path):
     (tmp_path / "long.tsv").write_text(f"{'the ' * 40}\ta cat\ta dog\n")
     flags = [f"--workdir={folder}", f"--input={tmp_path / 'long.tsv'}"]
     assert "note: 2 pairs were longer than the limit" in command("contrast", *flags)[2]
 
 
-def test_alignments_are_those_of_the_library(run_folder, command):
-    folder, _ = run_folder
+def test_alignments_are_those_of_the_library(folder, command):
     translator, lines = tj.open_run(folder).translator(), [*sentences(3, 5), ""]
     text = "".join(line + "\n" for line in lines).encode()
     best = [found[0] for found in translator.n_best(lines, 1)]
@@ -486,13 +394,3 @@ def test_alignments_are_those_of_the_library(run_folder, command):
     assert status == 0
     given = translator.align(lines, lines)
     assert out.split("\n")[:-1] == [" ".join(f"{i}-{j}" for i, j in each) for each in given]
-
-
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [("translate", "n_best=2"), ("translate", "documents"), ("score", "per_token")],
-)
-def test_alignments_do_not_go_with_other_forms(run_folder, command, name, other):
-    status, out, err = command(name, f"--workdir={run_folder[0]}", "--alignments", f"--{other}")
-    assert (status, out) == (2, "")
-    assert f"--alignments and --{other.partition('=')[0]}" in err

@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 from hypothesis import given, strategies as st
 from sacrebleu.metrics import CHRF
 
@@ -54,8 +53,3 @@ def test_the_tally_counts_each_source_once():
     assert "median -2.000, 5 % below -2.900" in str(tally)
     assert "median" not in str(Tally(chosen=1, scores=[-1.0]))
     assert math.isclose(sum(tally.scores), -6.0)
-
-
-@pytest.mark.parametrize("least", [None, -5.0])
-def test_without_a_limit_all_are_kept(least):
-    assert chosen([("a", None, [Candidate(-4.0, "t")])], least)[0] == [("a", "t")]

@@ -1,6 +1,5 @@
 """`transformer-jax distil`: its stages, that each is continued, and what it refuses."""
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -10,14 +9,13 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
+from tests.untrained import untrained_run
 from transformer_jax.commands import distil
 from transformer_jax.commands.distil import choice, table, text
 from transformer_jax.commands.main import STOPPED, main
 from transformer_jax.commands.signals import StopOnSignals
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.formats.exporter import TrainedModel
-from transformer_jax.formats.run_folder import write_run
 from transformer_jax.models import api
 
 STUDENT = """
@@ -46,31 +44,13 @@ def teacher(folder, name, tokenizers, *, seed=0, **data):
             for side, language in (("source", "en"), ("target", "de"))
         }
     )
-    layer = tj.StackConfig(num_layers=1)
-    model = tj.ModelConfig(
-        d_model=16,
-        d_ff=32,
-        num_heads=2,
-        encoder=layer,
-        decoder=layer,
-        max_length=64,
-        source_vocab_size=tokenizers.source.vocab_size,
-        target_vocab_size=tokenizers.target.vocab_size,
+    data = tj.DataConfig(
+        **{"source": source, "source_language": "en", "target_language": "de"} | data
     )
-    config = tj.Config(
-        data=tj.DataConfig(**{"source_language": "en", "target_language": "de"} | data),
-        model=model,
-        train=tj.TrainConfig(keep_checkpoints=1),
-        decode=tj.DecodeConfig(
-            method=tj.Beam(beam_size=2),
-            batch_size=4,
-            max_length_factor=0.2,
-            max_length_offset=4,
-        ),
+    decode = tj.DecodeConfig(
+        method=tj.Beam(beam_size=2), batch_size=4, max_length_factor=0.2, max_length_offset=4
     )
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, source=source))
-    params = tj.init(model, jax.random.key(seed))
-    write_run(folder / name, TrainedModel(config, params, tokenizers))
+    untrained_run(folder / name, tokenizers, data, decode, seed=seed, max_length=64)
 
 
 @pytest.fixture(scope="module")
@@ -247,21 +227,27 @@ def stops_after_a_step(monkeypatch):
 def test_a_command_that_is_killed_in_any_stage_is_continued(
     place, undisturbed, tmp_path, monkeypatch
 ):
-    workdir, partial = tmp_path / "run", []
+    workdir = tmp_path / "run"
+
+    def partial():
+        return [path.name for path in (workdir / "distillation").glob("*.partial")]
+
     deaths = [
         ("text.partial", lambda patch: dies(patch, text, "write_pairs", at=2)),
         ("translations.partial", lambda patch: dies(patch, choice, "to_line", at=13)),
-        ("translations.partial", lambda patch: dies(patch, choice, "to_line", at=20)),
+        ("translations.partial", stops_after_a_step),  # a signal, after a chunk
+        ("translations.partial", lambda patch: dies(patch, choice, "to_line", at=12)),
         ("chosen.partial", lambda patch: dies(patch, text, "write_pairs", at=1)),
     ]
-    for name, kill in deaths:
+    for name, end in deaths:
         with monkeypatch.context() as patch:
-            kill(patch)
-            with pytest.raises(Killed):
-                main(command(place, workdir))
-        stages = sorted(path.name for path in (workdir / "distillation").iterdir())
-        partial.append([each for each in stages if each.endswith(".partial")])
-        assert partial[-1] == [name]
+            end(patch)
+            if end is stops_after_a_step:
+                assert main(command(place, workdir)) == STOPPED
+            else:
+                with pytest.raises(Killed):
+                    main(command(place, workdir))
+        assert partial() == [name]
     # Of four lines that were to be chosen, and after a step, and with half of the table.
     with monkeypatch.context() as patch:
         dies(patch, choice, "from_line", at=20)
@@ -294,23 +280,11 @@ def test_a_student_that_is_trained_again_is_scored_again(place, undisturbed, tmp
     assert main(command(place, workdir, "--config.train.seed=7")) == 0
 
     def made_of(folder, name):
-        return json.loads((folder / "distillation" / "rows" / f"{name}.json").read_text())[
-            "made_of"
-        ]
+        row = folder / "distillation" / "rows" / f"{name}.json"
+        return json.loads(row.read_text())["made_of"]
 
     assert made_of(workdir, "teacher-greedy") == made_of(undisturbed, "teacher-greedy")
     assert made_of(workdir, "student-greedy") != made_of(undisturbed, "student-greedy")
-
-
-def test_a_signal_stops_the_translations_after_a_chunk(place, undisturbed, tmp_path, monkeypatch):
-    workdir = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        stops_after_a_step(patch)
-        assert main(command(place, workdir)) == STOPPED
-    assert (workdir / "distillation" / "translations.partial").exists()
-    assert not (workdir / "config.json").exists()
-    assert main(command(place, workdir)) == 0
-    assert files(workdir) == files(undisturbed)
 
 
 def test_what_is_there_is_not_made_again(place, undisturbed, capsys, monkeypatch):
@@ -366,12 +340,14 @@ def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
         (["--config.model.d_model=7"], "model.d_model=7 is not divisible by model.num_heads=2"),
         (["--checkpoint=7"], "checkpoint=7: not kept here"),
         (["--min_score=0"], "--min_score=0.0: nothing to train on: 0 of 40 sources chosen; 38"),
+        (["--config.data.source=files({train}, {test})"], "train_target"),
+        (["--config.data.source=files({train}, {both})"], "no text to compare teacher and student"),
         (
             [
-                "--config.data.source=files(train_source={place}/train.en,"
-                "test_source={place}/test.en,test_target={place}/test.de)"
+                "--config.data.source=files({train}, {both}, {test})",
+                "--config.train.early_stopping=3",
             ],
-            "train_target",
+            "train.early_stopping=3 needs a validation set",
         ),
         (["--beam_size=3"], "unknown argument --beam_size=3"),
         (["--config.train.teacher=word_level(run={place}/none)"], "train.teacher.run="),
@@ -382,22 +358,17 @@ def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
             ],
             "train.teacher needs the teacher's tokenizers",
         ),
-        (
-            [
-                "--config.data.source=files(train_source={place}/train.en,train_target={place}/"
-                "train.de,test_source={place}/test.en,test_target={place}/test.de)",
-                "--config.train.early_stopping=3",
-            ],
-            "train.early_stopping=3 needs a validation set",
-        ),
     ],
 )
-def test_what_cannot_work_ends_in_one_line(place, tmp_path, capsys, flags, message):
+def test_what_cannot_work_ends_in_one_line(place, tmp_path, refused, flags, message):
     workdir = tmp_path / "run"
-    words = [flag.format(place=place) for flag in flags]
-    assert main(command(place, workdir, *words)) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("error: ") and any(each in error for each in message.split("|")), error
+    keys = {
+        "train": f"train_source={place}/train.en",
+        "both": f"train_target={place}/train.de",
+        "test": f"test_source={place}/test.en, test_target={place}/test.de",
+    }
+    words = [flag.format(place=place, **keys) for flag in flags]
+    assert message in refused(command(place, workdir, *words))
     assert not (workdir / "config.json").exists()
     # But for the choice, which takes the translations, nothing is refused after hours.
     assert not (workdir / "distillation" / "translations").exists() or "--min_score=0" in flags
@@ -413,13 +384,7 @@ def test_the_teacher_may_spread_labels_too(place, undisturbed, tmp_path):
     assert len(spread) == 4 and spread[0] != alone[0]
 
 
-def test_a_text_without_a_set_to_score_on_is_refused(place, tmp_path, capsys):
-    source = f"files(train_source={place}/train.en,train_target={place}/train.de)"
-    assert main(command(place, tmp_path / "run", f"--config.data.source={source}")) == 2
-    assert "no text to compare teacher and student on" in capsys.readouterr().err
-
-
-def test_another_command_does_not_continue_it(place, undisturbed, capsys):
+def test_another_command_does_not_continue_it(place, undisturbed, refused):
     before = files(undisturbed)
     for flags, what in (
         ([f"--teacher={place / 'second'}"], "translations: made with another teacher:"),
@@ -430,13 +395,10 @@ def test_another_command_does_not_continue_it(place, undisturbed, capsys):
         (["--config.data.validation_from_train=3"], "text: made with another train text"),
     ):
         if "validation" in flags[0]:
-            flags += [
-                f"--config.data.source=files(train_source={place}/train.en,"
-                f"train_target={place}/train.de)"
-            ]
-        assert main(command(place, undisturbed, *flags)) == 2
-        error = capsys.readouterr().err
-        assert what in error and "give the same to continue, name another --workdir" in error
-    assert main(command(place, undisturbed, "--config.model.d_ff=16")) == 2
-    assert "holds a run with another config (model.d_ff: 8 -> 16)" in capsys.readouterr().err
+            text = f"train_source={place}/train.en,train_target={place}/train.de"
+            flags += [f"--config.data.source=files({text})"]
+        line = refused(command(place, undisturbed, *flags))
+        assert what in line and "give the same to continue, name another --workdir" in line
+    line = refused(command(place, undisturbed, "--config.model.d_ff=16"))
+    assert "holds a run with another config (model.d_ff: 8 -> 16)" in line
     assert files(undisturbed) == before
