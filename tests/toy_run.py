@@ -2,11 +2,8 @@
 
 #: With `Greedy` and one bucket, few programs are compiled.
 RECIPE = """
-from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.config import Config, TrainConfig
+from transformer_jax import BatchConfig, Config, DataConfig, DecodeConfig, Greedy
+from transformer_jax import ModelConfig, StackConfig, TokenizerConfig, TrainConfig
 
 config = Config(
     data=DataConfig(source_language="en", target_language="de", validation_from_train=20),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.commands.conftest import CORPORA
+from tests.malformed.harness import contents
 from tests.oracles import need
 from transformer_jax.commands.main import main
 from transformer_jax.commands.prepare import shards
@@ -24,17 +25,15 @@ SIDES = {"source": "en", "target": "de"}
 PARTS = "--part_pairs=50"
 
 
-@pytest.fixture(scope="module")
-def place(corpora_place):
-    return corpora_place
+def preparing(place, folder):
+    return ["prepare", f"--config={place / 'recipe.py'}", f"--output={folder}", PARTS]
 
 
 @pytest.fixture(scope="module")
-def prepared(place):
+def prepared(corpora_place):
     """By two processes, several corpora with tags, weights and sampled segmentations."""
-    folder = place / "prepared"
-    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={folder}", PARTS]
-    assert main([*command, "--shards=2"]) == 0
+    folder = corpora_place / "prepared"
+    assert main([*preparing(corpora_place, folder), "--shards=2"]) == 0
     return folder
 
 
@@ -43,11 +42,11 @@ def losses(run):
     return [[record.get(key) for key in keys] for record in open_run(run).metrics()]
 
 
-def test_training_from_it_is_training_from_the_text(place, corpora_run, prepared, tmp_path):
-    command = ["train", f"--config={place / 'recipe.py'}", "--no_progress"]
+def test_training_from_it_is_training_from_the_text(corpora_place, corpora_run, prepared, tmp_path):
+    command = ["train", f"--config={corpora_place / 'recipe.py'}", "--no_progress"]
     hidden = tmp_path / "hidden"
     hidden.mkdir()
-    for path in [*place.glob("train.*"), *place.glob("test.*")]:
+    for path in [*corpora_place.glob("train.*"), *corpora_place.glob("test.*")]:
         path.rename(hidden / path.name)
     try:
         here = f"--config.data.prepared={prepared}"
@@ -55,31 +54,22 @@ def test_training_from_it_is_training_from_the_text(place, corpora_run, prepared
         assert main(["eval", f"--workdir={tmp_path / 'prepared'}"]) == 0
     finally:
         for path in hidden.iterdir():
-            path.rename(place / path.name)
+            path.rename(corpora_place / path.name)
     assert losses(corpora_run) == losses(tmp_path / "prepared")
     one, other = (open_run(each).params("latest") for each in (corpora_run, tmp_path / "prepared"))
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-def content(folder):
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
-def in_steps(place, folder):
-    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={folder}", PARTS]
-    assert main([*command, "--tokenizer"]) == 0
-    for number in (2, 0, 1):
-        assert main([*command, f"--shard={number}/3"]) == 0
-    assert main([*command, "--merge"]) == 0
-
-
-def test_the_steps_one_by_one_write_the_same_bytes(place, prepared, tmp_path):
-    whole = content(prepared)
+def test_the_steps_one_by_one_write_the_same_bytes(corpora_place, prepared, tmp_path):
+    whole = contents(prepared)
     prepared.rename(tmp_path / "away")  # the same name: it is part of what entries are found by
     try:
-        in_steps(place, prepared)
-        assert content(prepared) == whole
+        command = preparing(corpora_place, prepared)
+        assert main([*command, "--tokenizer"]) == 0
+        for number in (2, 0, 1):
+            assert main([*command, f"--shard={number}/3"]) == 0
+        assert main([*command, "--merge"]) == 0
+        assert contents(prepared) == whole
     finally:
         (tmp_path / "away").replace(tmp_path / "unused")
 
@@ -100,23 +90,23 @@ def dask():
 
 @pytest.mark.slow  # its versions do not go with those of the oracles
 @pytest.mark.parametrize("runner", [direct, dask])
-def test_by_apache_beam(runner, place, prepared, tmp_path):
+def test_by_apache_beam(runner, corpora_place, prepared, tmp_path):
     need("apache_beam")
-    whole = content(prepared)
+    whole = contents(prepared)
     prepared.rename(tmp_path / "by_processes")
-    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={prepared}", PARTS]
+    command = preparing(corpora_place, prepared)
     with runner() as flags:
         assert main([*command, "--shards=5", f"--beam={flags}"]) == 0
-    assert content(prepared) == whole
+    assert contents(prepared) == whole
 
 
-def test_the_vocabulary_does_not_depend_on_the_machine_that_prepares(place, tmp_path):
+def test_the_vocabulary_does_not_depend_on_the_machine_that_prepares(corpora_place, tmp_path):
     """These tests run on a CPU; the training may not."""
     table = "by_pairs = tj.ByPairs(('tokenizer.vocab_size',), {200: (400,), 400: (410,)}, 199)"
-    (tmp_path / "recipe.py").write_text(f"{CORPORA.format(place=place)}\n{table}\n")
+    (tmp_path / "recipe.py").write_text(f"{CORPORA.format(place=corpora_place)}\n{table}\n")
     command = [f"--config={tmp_path / 'recipe.py'}", "--config.data.corpora=none"]
-    command += [f"--config.data.source.train_source={place}/train.en"]
-    command += [f"--config.data.source.train_target={place}/train.de"]
+    command += [f"--config.data.source.train_source={corpora_place}/train.en"]
+    command += [f"--config.data.source.train_target={corpora_place}/train.de"]
     sizes = []
     for flags in ([], ["--config.tokenizer.vocab_size=405"]):
         folder = tmp_path / str(len(sizes))
@@ -129,12 +119,11 @@ def killed(*args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_the_command_goes_on_after_a_process_was_killed(place, tmp_path, capsys, monkeypatch):
-    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}", PARTS]
+def test_it_goes_on_after_a_process_was_killed(corpora_place, tmp_path, refused, monkeypatch):
+    command = preparing(corpora_place, tmp_path / "new")
     with monkeypatch.context() as patch:
         patch.setattr(shards, "make_shard", killed)
-        assert main([*command, "--shards=1"]) == 2
-    (*_, line) = capsys.readouterr().err.strip().splitlines()
+        line = refused([*command, "--shards=1"])
     assert "a shard was killed, perhaps for want of memory: there were 1; run the same" in line
     assert main([*command, "--shards=1"]) == 0
 
@@ -146,9 +135,9 @@ def waits(*args, **options):
     os._exit(0)
 
 
-def test_no_process_of_a_shard_outlives_the_command(place, prepared, tmp_path):
+def test_no_process_of_a_shard_outlives_the_command(corpora_place, prepared, tmp_path):
     shutil.copytree(prepared / "tokenizer", tmp_path / "new/tokenizer")
-    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}", PARTS]
+    command = preparing(corpora_place, tmp_path / "new")
     script = (
         "from tests.commands.test_prepare import main, shards, waits\n"
         f"shards.make_shard = waits\nmain({[*command, '--shards=1']})\n"
@@ -159,9 +148,9 @@ def test_no_process_of_a_shard_outlives_the_command(place, prepared, tmp_path):
         assert process.stdout.read() == b""  # its end, when nobody can write any more
 
 
-def test_pairs_that_teach_little_are_counted(place, tmp_path, capsys):
+def test_pairs_that_teach_little_are_counted(corpora_place, tmp_path, capsys):
     for side, more in (("en", "a dog\n"), ("de", "\n")):
-        lines = (place / f"train.{side}").read_text().splitlines()[:60]
+        lines = (corpora_place / f"train.{side}").read_text().splitlines()[:60]
         (tmp_path / f"a.{side}").write_text("\n".join([*lines, "word " * 300]) + "\n" + more)
     files = (f"--config.data.source.train_{n}={tmp_path}/a.{side}" for n, side in SIDES.items())
     flags = [
@@ -192,9 +181,9 @@ def test_pairs_that_teach_little_are_counted(place, tmp_path, capsys):
         (["--config.data.corpora=none"], "no training text"),
     ],
 )
-def test_mistakes_are_one_line(place, tmp_path, capsys, flags, message):
-    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}"]
-    assert main([*command, *(flag.format(place) for flag in flags)]) == 2
+def test_mistakes_are_one_line(corpora_place, tmp_path, capsys, flags, message):
+    command = preparing(corpora_place, tmp_path / "new")
+    assert main([*command, *flags]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line
     assert not (tmp_path / "new").exists()

@@ -58,7 +58,7 @@ def tuned_text(place):
     return folder
 
 
-def test_another_run_goes_on_with_it(place, tuned_text, capsys):
+def test_another_run_goes_on_with_it(place, tuned_text, refused):
     folder, moved = place / "there", place / "elsewhere"
     shutil.copytree(tuned_text, folder)
     train = ["train", "--config=finetune", f"--config.train.init_from={place / 'mine'}", *SMALL]
@@ -68,24 +68,22 @@ def test_another_run_goes_on_with_it(place, tuned_text, capsys):
     assert not tuned.tokenizers().differ_in(mine.tokenizers())
     assert tuned.config.data.parts[0].source != mine.config.data.parts[0].source
 
-    capsys.readouterr()
     model = place / "mine" / "tokenizer" / "joint.model"
     other = place / "other.model"
     shutil.copyfile(model, other)
     with other.open("ab") as file:
         file.write(b"\0")
     named = f"--config.tokenizer.source_model={other}"
-    assert main([*train, f"--workdir={place / 'refused'}", named]) == 2
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert f"tokenizer.source_model={other}" in message and "with another model" in message
+    line = refused([*train, f"--workdir={place / 'refused'}", named])
+    assert f"tokenizer.source_model={other}" in line and "with another model" in line
 
     # It continues where its text was moved, and with it the text's tokenizer, which is its own.
     shutil.move(folder, moved)
     assert main([*train, f"--workdir={place / 'tuned'}", f"--config.data.prepared={moved}"]) == 0
 
 
-def test_a_student_has_no_prepared_text(place, tuned_text, capsys):
+def test_a_student_has_no_prepared_text(place, tuned_text, refused):
     command = ["distil", f"--teacher={place / 'mine'}", "--config=student_small_text"]
     prepared = f"--config.data.prepared={tuned_text}"
-    assert main([*command, f"--workdir={place / 'student'}", prepared]) == 2
-    assert "error: data.prepared: a student is trained on" in capsys.readouterr().err
+    line = refused([*command, f"--workdir={place / 'student'}", prepared])
+    assert "error: data.prepared: a student is trained on" in line

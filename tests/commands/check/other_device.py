@@ -7,25 +7,20 @@ import json
 
 import jax
 
-from tests.programs import EVENT
+from tests.programs import Programs
 from transformer_jax.commands.check import numbers
 
 
 def main() -> None:
     """Counts from here on, since the first use of JAX may compile."""
-    events = []
-
-    def listen(event, seconds, **_):
-        if event == EVENT:
-            events.append(seconds)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
+    counter = Programs()
+    counter.pytest_collection_finish(None)
     cpu, here = jax.devices()[:2]
     (job,) = (job for job in numbers.jobs(here, cpu) if job.name == "full")
     compiled = {name: lower().compile() for name, lower in job.programs.items()}
     devices = {name: device_of(program) for name, program in compiled.items()}
     rows = {row.name: row.is_ok for row in job.rows(compiled)}
-    print(json.dumps({"rows": rows, "programs": len(events), "devices": devices}))
+    print(json.dumps({"rows": rows, "programs": counter.of_process, "devices": devices}))
 
 
 def device_of(program):
