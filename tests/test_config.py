@@ -2,17 +2,11 @@
 
 import json
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
 
-from transformer_jax.config import (
-    Config,
-    differences,
-    from_json,
-    override,
-    to_json,
-    walk,
-)
+from transformer_jax.config import Config, differences, from_json, override, to_json, walk
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full
@@ -24,26 +18,20 @@ from transformer_jax.runs.folder import open_run
 
 def test_overrides_are_typed_and_leave_the_original_alone():
     config = Config()
-    changed = override(
-        config,
-        {
-            "train.steps": "7",
-            "train.schedule.learning_rate": "1e-3",
-            "model.encoder.mixers": "full,full",
-            "tokenizer.joint": "false",
-            "data.source.train_source": "a.txt,b.txt",
-            "model.unused_ids": "0,1",
-            "decode.method": "sample(top_k=5)",
-            "decode.method.top_p": "0.5",
-        },
-    )
-    assert changed.train.steps == 7
-    assert changed.train.schedule.learning_rate == 1e-3
-    assert changed.model.encoder.mixers == (Full(), Full())
-    assert changed.tokenizer.joint is False
-    assert changed.decode.method == Sample(top_k=5, top_p=0.5)
-    assert changed.data.source.train_source == ("a.txt", "b.txt")
-    assert changed.model.unused_ids == (0, 1)
+    values = {
+        "train.steps": ("7", 7),
+        "train.schedule.learning_rate": ("1e-3", 1e-3),
+        "model.encoder.mixers": ("full,full", (Full(), Full())),
+        "tokenizer.joint": ("false", False),
+        "data.source.train_source": ("a.txt,b.txt", ("a.txt", "b.txt")),
+        "model.unused_ids": ("0,1", (0, 1)),
+        "decode.method": ("sample(top_k=5)", Sample(top_k=5, top_p=0.5)),
+        "decode.method.top_p": ("0.5", 0.5),
+    }
+    changed = override(config, {key: text for key, (text, _) in values.items()})
+    assert {key: attrgetter(key)(changed) for key in values} == {
+        key: value for key, (_, value) in values.items()
+    }
     assert config == Config()
 
 
@@ -75,22 +63,14 @@ def test_none_is_a_value():
         ("tokenizer.kind.more", "7", "tokenizer.kind is a value, it has no key more"),
         ("train.steps.more", "7", "train.steps is a value"),
         ("decode.batch_size", "0", "--config.decode.batch_size=0: must be greater than 0"),
-        (
-            "train.seed",
-            2**63,
-            "--config.train.seed=9223372036854775808: must be less than 4294967296",
-        ),
+        ("train.seed", 2**63, "train.seed=9223372036854775808: must be less than 4294967296"),
         ("decode.max_length_offset", "3000000000", "must be less than or equal to 1000000"),
         ("decode.max_length_factor", "1e9", "must be less than or equal to 1000"),
         ("decode.method", "sample(temperature=1e-40)", "must be greater than or equal to 0.000001"),
-        ("decode.method", "best", "use beam, greedy, sample"),
-        ("decode.method.beam_sise", "3", "did you mean beam_size?"),
-        ("decode.method.beam_size", "0", "beam(beam_size=0): must be greater than 0"),
         ("batch.num_buckets", "0", "--config.batch.num_buckets=0: must be greater than 0"),
         ("batch.tokens", "0", "--config.batch.tokens=0: must be greater than 0"),
         ("batch.seed", "-1", "--config.batch.seed=-1: must be greater than or equal to 0"),
         ("data.validation_from_train", "0", "validation_from_train=0: must be greater than 0"),
-        ("data.source", "fils", "use files, tfds, huggingface"),
         ("model.dropout_rate", "2", "dropout_rate=2: must be less than 1"),
     ],
 )
@@ -106,15 +86,9 @@ def test_a_wrong_override_is_one_line_naming_the_key(key, value, words):
         ({"train.learning_rate": "1"}, "key; use --config.train.schedule.learning_rate=1"),
         ({"decode.beam_size": "2"}, "key; use --config.decode.method.beam_size=2"),
         ({"decode.top_k": "2"}, "a variant: --config.decode.method='sample(top_k=2)'"),
-        (
-            {"decode.method": "sample", "decode.top_k": "2"},
-            "key; use --config.decode.method.top_k=2",
-        ),
+        ({"decode.method": "sample", "decode.top_k": "2"}, "use --config.decode.method.top_k=2"),
         ({"model.encoder.window": "2"}, "--config.model.encoder.mixers='window(window=2)'"),
-        (
-            {"model.mixers": "mamba"},
-            "use --config.model.encoder.mixers=mamba or --config.model.decoder.mixers=mamba",
-        ),
+        ({"model.mixers": "mamba"}, "encoder.mixers=mamba or --config.model.decoder.mixers=mamba"),
         (
             {"model.position": "rope(base=9)"},
             "use --config.model.encoder.position='rope(base=9)' or --config.model.decoder.posi",
@@ -149,36 +123,25 @@ def test_json_round_trip(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("part", "change", "words"),
     [
-        (
-            lambda raw: raw["train"].update(stepz=3),
-            "config.json: train.stepz: no such key (did you mean train.steps?)",
-        ),
+        ("train", {"stepz": 3}, "train.stepz: no such key (did you mean train.steps?)"),
         # "dataset" resembles no key, so none is suggested.
-        (lambda raw: raw["data"].update(dataset="x"), "data.dataset: no such key; use source,"),
-        (lambda raw: raw["train"].update(steps="x"), "train.steps"),
-        (
-            lambda raw: raw["train"]["optimizer"].update(kind=["adam"]),
-            "train.optimizer: \"['adam']\" is unknown",
-        ),
+        ("data", {"dataset": "x"}, "data.dataset: no such key; use source,"),
+        ("train", {"steps": "x"}, "train.steps"),
+        ("train", {"optimizer": {"kind": ["adam"]}}, "train.optimizer: \"['adam']\" is unknown"),
+        ("train", {"optimizer": {"name": "adam", "schedule": "rsqrt"}}, "train.optimizer: "),
     ],
 )
-def test_a_damaged_config_json_names_the_file_and_the_key(tmp_path, change, words):
+def test_a_config_json_that_is_damaged_or_old_names_the_file_and_the_key(
+    tmp_path, part, change, words
+):
     raw = json.loads(to_json(Config()))
-    change(raw)
+    raw[part].update(change)
     (tmp_path / "config.json").write_text(json.dumps(raw))
-    with pytest.raises(UserError, match="config.json") as error:
+    with pytest.raises(UserError, match="another version of") as error:
         open_run(tmp_path)
-    assert words in str(error.value)
-
-
-def test_a_config_of_an_older_version_is_refused_with_one_line(tmp_path):
-    raw = json.loads(to_json(Config()))
-    raw["train"]["optimizer"] = {"name": "adam", "schedule": "rsqrt"}
-    (tmp_path / "config.json").write_text(json.dumps(raw))
-    with pytest.raises(UserError, match=r"config.json: train.optimizer: .* another version of .*$"):
-        open_run(tmp_path)
+    assert f"config.json: {words}" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_text_that_is_not_json_names_the_line():

@@ -126,19 +126,20 @@ def test_what_is_there_is_not_made_again_and_others_are_refused(tmp_path):
         stage_here(epath.Path(tmp_path / "begun"), INPUTS | {"text": "b"}, fill)
 
 
-@pytest.mark.parametrize("damage", ["cut", "missing", "more", "no record"])
+DAMAGES = {
+    "cut": lambda folder: os.truncate(folder / "inner/1", 8),
+    "missing": lambda folder: (folder / "2").unlink(),
+    "more": lambda folder: (folder / "more").write_text(""),
+    "no record": lambda folder: (folder / RECORD).write_text("{"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_folder_is_refused_and_one_of_a_cache_made_again(tmp_path, damage):
     folder = epath.Path(tmp_path / "it")
     stage_here(folder, INPUTS, fill)
     whole = content(tmp_path)
-    if damage == "cut":
-        os.truncate(folder / "inner/1", 8)
-    elif damage == "missing":
-        (folder / "2").unlink()
-    elif damage == "more":
-        (folder / "more").write_text("")
-    else:
-        (folder / RECORD).write_text("{")
+    DAMAGES[damage](folder)
     with pytest.raises(UserError, match="damaged: remove it"):
         stage_here(folder, INPUTS, fill)
     stage_here(folder, INPUTS, fill, is_whole=lambda known: known["num_files"] == 3)

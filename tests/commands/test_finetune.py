@@ -1,6 +1,5 @@
 """A trained run is fine-tuned on other text, by the commands of docs/usage.md."""
 
-import json
 import shutil
 
 import jax
@@ -10,7 +9,7 @@ import pytest
 from tests.pages import commands
 from transformer_jax.commands.main import main, parse
 from transformer_jax.commands.recipe_flags import recipe_of
-from transformer_jax.config import Config, TrainConfig, differences
+from transformer_jax.config import Config, differences
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.models.lora import Lora, NoAdapter
@@ -55,21 +54,17 @@ def here(place, monkeypatch):
     return place
 
 
+def tuning(workdir, *flags, steps):
+    """The command that tunes the run."""
+    sides = ("source=medical.en", "target=medical.de")
+    text = (f"--config.data.source.train_{side}" for side in sides)
+    words = ["train", "--config=finetune", f"--workdir={workdir}", *text, *SMALL, *ONLY_STEPS]
+    start = "--config.train.init_from=runs/mine"
+    return [*words, start, f"--config.train.steps={steps}", *flags]
+
+
 def tune(workdir, *flags, steps):
-    return main(
-        [
-            "train",
-            "--config=finetune",
-            f"--workdir={workdir}",
-            "--config.train.init_from=runs/mine",
-            "--config.data.source.train_source=medical.en",
-            "--config.data.source.train_target=medical.de",
-            *SMALL,
-            *ONLY_STEPS,
-            f"--config.train.steps={steps}",
-            *flags,
-        ]
-    )
+    return main(tuning(workdir, *flags, steps=steps))
 
 
 def test_the_session_of_the_page(here, monkeypatch, capsys):
@@ -187,43 +182,23 @@ def test_without_a_text_it_goes_on_with_that_of_the_run(here):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["train.init_from=runs/none"], "train.init_from={here}/runs/none: no run here"),
         (
-            ["--config.train.init_from=runs/none"],
-            "train.init_from={here}/runs/none: no run here (config.json is missing); name a folder "
-            "that was trained or imported",
+            ["tokenizer.vocab_size=320"]
+            + [f"tokenizer.{side}_model=none" for side in ("source", "target")]
+            + [f"model.{side}_vocab_size=none" for side in ("source", "target")],
+            "{here}/runs/mine: the source tokenizer of this run is not the one of that run: leave",
         ),
         (
-            ["--config.tokenizer.source_model=none", "--config.tokenizer.vocab_size=320"],
-            "train.init_from={here}/runs/mine: the source tokenizer of this run is not the one of "
-            "that run: leave the keys of the tokenizer as they are there",
-        ),
-        (
-            ["--config.model.d_ff=48"],
-            "train.init_from={here}/runs/mine: the shape of decoder/blocks_0/feed_forward/down/"
-            "kernel is (32, 16) there and (48, 16) here: leave these keys as they are there "
-            "(model.d_ff: 32 -> 48)",
-        ),
-        (
-            ["--config.train.frozen=encodr/*"],
-            "train.frozen: 'encodr/*' matches no parameter; the nearest are ",
-        ),
-        (
-            ["--config.model.adapter=lora(targets='*/qeury/*')"],
-            "model.adapter.targets: '*/qeury/*' matches no parameter; the nearest are ",
+            ["model.d_ff=48"],
+            "{here}/runs/mine: the shape of decoder/blocks_0/feed_forward/down/kernel is (32, 16) "
+            "there and (48, 16) here: leave these keys as they are there (model.d_ff: 32 -> 48)",
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(here, capsys, flags, message):
-    if "source_model" in flags[0]:  # a tokenizer is trained
-        flags = [
-            *flags,
-            "--config.tokenizer.target_model=none",
-            "--config.model.source_vocab_size=none",
-            "--config.model.target_vocab_size=none",
-        ]
-    assert tune("refused", *flags, steps=1) == 2
-    (line,) = [e for e in capsys.readouterr().err.splitlines() if e.startswith("error: ")]
-    assert line.startswith("error: " + message.format(here=here))
+def test_what_does_not_fit_is_refused_in_one_line(here, refused, flags, message):
+    line = refused(tuning("refused", *(f"--config.{flag}" for flag in flags), steps=1))
+    assert message.format(here=here) in line
     assert not (here / "refused").exists()
 
 
@@ -238,17 +213,5 @@ def test_another_checkpoint_is_begun_with_by_way_of_a_folder(here, capsys):
     check_named(starting_from(Config(), "runs/latest"), mine.tokenizers(), is_new=True)
 
 
-def test_the_recipe_alone_asks_for_a_run(here, capsys):
-    assert main(["train", "--config=finetune", "--workdir=refused"]) == 2
-    assert "error: train.init_from=" in capsys.readouterr().err
-
-
-def test_the_function_behind_the_flag(here):
-    """It takes a config and gives a config, without command line."""
-    recipe = Config(train=TrainConfig(steps=7, init_from=None))
-    config = starting_from(recipe, "runs/mine")
-    assert config.train.steps == 7
-    assert config.model == open_run("runs/mine").config.model
-    assert (
-        json.loads((here / "runs" / "mine" / "config.json").read_text())["model"]["d_model"] == 16
-    )
+def test_the_recipe_alone_asks_for_a_run(here, refused):
+    assert "train.init_from=" in refused(["train", "--config=finetune", "--workdir=refused"])

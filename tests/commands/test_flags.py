@@ -101,10 +101,7 @@ def test_flags_are_collected_as_text():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        (
-            "--config.prt.text=a",
-            "unknown argument --config.prt.text=a (did you mean --config.part",
-        ),
+        ("--config.prt.text=a", "--config.prt.text=a (did you mean --config.part"),
         ("--size=7", "unknown argument --size=7 (did you mean --config.part.one.size?"),
         ("--workdri=a", "unknown argument --workdri=a (did you mean --workdir?"),
         ("--part.text=a", "unknown argument --part.text=a (did you mean --config.part.text?"),

@@ -44,22 +44,18 @@ def test_the_recipes_are_in_the_wheel(site, tmp_path):
     assert not list(site.glob("configs"))
 
 
-def test_the_pages_are_in_the_wheel(site):
+def test_the_files_beside_the_code_are_in_the_wheel(site):
     from transformer_jax.commands.serve.page import FILES
 
-    for name, _ in FILES.values():
-        assert (site / "transformer_jax" / "commands" / "serve" / "static" / name).is_file()
-    for name in ("index.html", "page.js", "worker.js"):
-        assert (site / "transformer_jax" / "formats" / "marian" / "page" / name).is_file()
-
-
-def test_the_texts_of_the_formats_are_in_the_wheel(site):
-    for name in ("uses.yaml", "marian/engine.yml"):
-        assert (site / "transformer_jax" / "formats" / name).is_file()
-
-
-def test_the_words_of_the_embedded_corpus_are_in_the_wheel(site):
-    assert (site / "transformer_jax/data/sources/grammar/lexicon.json").is_file()
+    of_folders = {
+        "commands/serve/static": [name for name, _ in FILES.values()],
+        "formats": ["uses.yaml", "marian/engine.yml"],
+        "formats/marian/page": ["index.html", "page.js", "worker.js"],
+        "data/sources/grammar": ["lexicon.json"],
+    }
+    for folder, names in of_folders.items():
+        for name in names:
+            assert (site / "transformer_jax" / folder / name).is_file(), name
 
 
 def test_a_recipe_loads_by_name_in_an_empty_folder(site, tmp_path):
