@@ -16,10 +16,14 @@ def text_of(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-def blocks(page: str, *languages: str) -> list[str]:
+def blocks_of(text: str, *languages: str) -> list[str]:
     """The fenced blocks of these languages, in order."""
     fence = rf"^```(?:{'|'.join(languages)})\b[^\n]*\n(.*?)^```$"
-    return re.findall(fence, text_of(page), re.DOTALL | re.MULTILINE)
+    return re.findall(fence, text, re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: str, *languages: str) -> list[str]:
+    return blocks_of(text_of(page), *languages)
 
 
 def commands(page: str) -> list[list[str]]:

@@ -1,28 +1,23 @@
 """Runs every block of docs/attention.md: a section's blocks in order, after the page's first."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[1] / "docs" / "attention.md"
+from tests.pages import ROOT, blocks_of
 
-
-def python_blocks(text: str) -> list[str]:
-    """The fenced Python blocks of a piece of Markdown."""
-    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-
+PAGE = ROOT / "docs" / "attention.md"
 
 INTRODUCTION, *SECTIONS = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
 def test_what_the_page_says_is_so(section):
-    blocks = python_blocks(section)
+    blocks = blocks_of(section, "python")
     assert blocks, "a section without a test"
     assert any("assert" in block for block in blocks)
     names: dict[str, object] = {}
-    for block in [*python_blocks(INTRODUCTION), *blocks]:
+    for block in [*blocks_of(INTRODUCTION, "python"), *blocks]:
         exec(compile(block, str(PAGE), "exec"), names)
 
 

@@ -48,12 +48,8 @@ def experiment(request, captions):
         yield module
 
 
-def name_of(experiment):
-    return experiment.__name__
-
-
 def base_of(experiment):
-    return experiment.CONFIG if name_of(experiment) == "long_documents" else experiment.base()
+    return experiment.CONFIG if experiment.__name__ == "long_documents" else experiment.base()
 
 
 def test_a_row_differs_from_full_attention_in_its_part_alone(experiment):
@@ -69,16 +65,16 @@ def test_a_row_differs_from_full_attention_in_its_part_alone(experiment):
 
 
 def test_rows_that_are_done_have_as_many_parameters_within_a_twentieth(experiment):
-    done = importlib.import_module("rows").read_rows(name_of(experiment))
+    done = importlib.import_module("rows").read_rows(experiment.__name__)
     assert set(done) <= set(experiment.keys())
     full = done["full", 0]["parameters"]
     unequal = {name for (name, _), row in done.items() if abs(row["parameters"] / full - 1) > 0.05}
-    assert unequal <= ({"decoder mlp_mixer"} if name_of(experiment) == "long_documents" else set())
+    assert unequal <= ({"decoder mlp_mixer"} if experiment.__name__ == "long_documents" else set())
 
 
 @pytest.mark.parametrize("name", ["full", "encoder linear"])
 def test_a_row_that_is_done_is_of_the_model_that_the_experiment_trains_today(experiment, name):
-    done = importlib.import_module("rows").read_rows(name_of(experiment))
+    done = importlib.import_module("rows").read_rows(experiment.__name__)
     made, row = done[name, 0], experiment.row(name)
     assert (made["parameters"], made["d_ff"]) == (row.parameters, row.config.model.d_ff)
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,23 +86,14 @@ def test_pytorchs_step_has_as_many_flops_as_ours(benchmark):
 
 
 def test_kernels_are_counted_by_kind_with_the_time_in_which_the_gpu_is_idle(benchmark, capsys):
-    class Line(list):
-        def __init__(self, name, *events):
-            self.name, self.events = name, events
+    def event(start, took, name):
+        return SimpleNamespace(start_ns=start, duration_ns=took, name=name)
 
-    class Plane:
-        name = "/device:GPU:0"
-
-    class Event:
-        def __init__(self, start, took, name):
-            self.start_ns, self.duration_ns, self.name = start, took, name
-
-    first = Event(0, 2000, "nvjet_tst_128"), Event(12_000, 8000, "loop_add_fusion_3")
-    plane = Plane()
-    plane.lines = [
-        Line("Stream #1", *first, Event(100_000, 5000, "loop_add_fusion_4")),
-        Line("XLA Ops", Event(0, 99, "repeated")),
-    ]
+    events = [event(0, 2000, "nvjet_tst_128"), event(12_000, 8000, "loop_add_fusion_3")]
+    events += [event(100_000, 5000, "loop_add_fusion_4")]
+    stream = SimpleNamespace(name="Stream #1", events=events)
+    repeated = SimpleNamespace(name="XLA Ops", events=[event(0, 99, "repeated")])
+    plane = SimpleNamespace(name="/device:GPU:0", lines=[stream, repeated])
     benchmark("device").by_kernel([plane], steps=1)
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows[1] == {

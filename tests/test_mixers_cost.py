@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from flax import linen as nn
+from jax.extend.core import jaxprs_in_params
 
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
@@ -101,21 +102,12 @@ def costs(name, role, length):
     )
 
 
-def inner(eqn):
-    """The programs inside an equation: loop bodies, branches, called functions."""
-    for value in eqn.params.values():
-        for part in value if isinstance(value, tuple | list) else [value]:
-            jaxpr = getattr(part, "jaxpr", part)
-            if hasattr(jaxpr, "eqns"):
-                yield jaxpr
-
-
 def flops(jaxpr):
     """Products count two for each multiplication, everything else one for each element."""
     total = 0
     for eqn in jaxpr.eqns:
         sizes = [math.prod(var.aval.shape) for var in eqn.outvars if hasattr(var.aval, "shape")]
-        bodies = [flops(body) for body in inner(eqn)]
+        bodies = [flops(body) for body in jaxprs_in_params(eqn.params)]
         if bodies:
             total += sum(bodies) * eqn.params.get("length", 1)
         elif eqn.primitive.name == "dot_general":
@@ -133,7 +125,7 @@ def shapes(jaxpr):
     """Shapes of every array in the program, loop bodies included."""
     for eqn in jaxpr.eqns:
         yield from (var.aval.shape for var in eqn.outvars if hasattr(var.aval, "shape"))
-        for body in inner(eqn):
+        for body in jaxprs_in_params(eqn.params):
             yield from shapes(body)
 
 

@@ -1,6 +1,7 @@
 """Shape suffixes are checked: wrong shapes raise, and the check reaches the whole package."""
 
 import ast
+from importlib import import_module
 
 import jax.numpy as jnp
 import numpy as np
@@ -62,13 +63,5 @@ def test_local_variables(body, words):
 
 
 def test_every_module_is_checked():
-    import transformer_jax.decoding.beam
-    import transformer_jax.mixers.mamba
-    import transformer_jax.models.transformer
-
-    for module in (
-        transformer_jax.decoding.beam,
-        transformer_jax.mixers.mamba,
-        transformer_jax.models.transformer,
-    ):
-        assert module._check_ is shapes.check
+    for name in ("decoding.beam", "mixers.mamba", "models.transformer"):
+        assert import_module(f"transformer_jax.{name}")._check_ is shapes.check
