@@ -43,11 +43,11 @@ def seconds_of(steps: int, speed: Speed, train: TrainConfig) -> float:
 
 @pytest.mark.parametrize("elapsed", [0, 100, 1800])
 @pytest.mark.parametrize(
-    "speed", [Speed(0.65, 0), Speed(0.65, 20), Speed(3.0, 200), Speed(20.0, 7)]
+    "speed", [Speed(0.65, 0), Speed(0.65, 20, 600), Speed(3.0, 200), Speed(20.0, 7)]
 )
 def test_the_most_steps_are_settled_that_fit_into_the_minutes(speed, elapsed):
     found = resolve_steps(HOUR, speed, elapsed)
-    left = 0.85 * (3600 - elapsed)
+    left = 0.85 * (3600 - elapsed - speed.compiling)
     assert seconds_of(found.steps, speed, HOUR) <= left < seconds_of(found.steps + 1, speed, HOUR)
     assert found.schedule.warmup_steps == min(400, found.steps // 10)
     assert found.schedule.learning_rate == 1e-3
@@ -72,16 +72,8 @@ def test_the_user_is_told_what_was_resolve_steps():
     )
 
 
-def test_what_is_still_to_compile_counts():
-    found = resolve_steps(HOUR, Speed(0.65, 20, compiling=600), 100)
-    left = 0.85 * (3600 - 700)
-    speed = Speed(0.65, 20)
-    assert seconds_of(found.steps, speed, HOUR) <= left < seconds_of(found.steps + 1, speed, HOUR)
-
-
 @pytest.mark.parametrize(
-    ("left", "steps"),
-    [(1000, 30), (100, 19), (26, 4), (9.9, 1), (9, None), (-5, None)],
+    ("left", "steps"), [(1000, 30), (100, 19), (26, 4), (9.9, 1), (9, None), (-5, None)]
 )
 def test_some_steps_are_begun_whenever_one_fits(left, steps):
     """Also where what is still to compile leaves no time for any, by the estimate."""
