@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.listed import write
 from transformer_jax.commands.prepare.shards import (
     Preparation,
     begin,
@@ -35,10 +36,8 @@ def files(folder: Path, text: Text) -> tuple[Source, Text]:
             (folder / "test.jsonl").write_text("".join(lines))
             names["test_source"] = (f"{folder}/test.jsonl",)
             continue
-        for side, language in enumerate(("en", "de")):
-            path = folder / f"{split}.{language}"
-            path.write_text("".join(pair[side] + "\n" for pair in pairs))
-            names[f"{split}_{('source', 'target')[side]}"] = (str(path),)
+        made = write(folder, pairs, name=split)
+        names |= {f"{split}_source": made.train_source, f"{split}_target": made.train_target}
     return Files(**names), text
 
 

@@ -1,6 +1,6 @@
-"""A text that a test lists, and its ids in a cache."""
+"""A text that a test lists, in files or in a source, and its ids in a cache."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from transformer_jax.data.ids import Encoder, ids_of_text
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split
+from transformer_jax.data.sources.files import Files
 from transformer_jax.data.tokenizer_pair import Tokenizers
 
 
@@ -29,6 +30,16 @@ class Listed(Source):
 
     def fingerprint(self, split: Split, languages: Languages) -> str:
         return str(hash(self.listed))
+
+
+def write(
+    folder: Path, pairs: Iterable[Pair], languages: Languages = ("en", "de"), name: str = "train"
+) -> Files:
+    """Files to train on, with an empty line for a boundary."""
+    names = [folder / f"{name}.{language}" for language in languages]
+    for path, side in zip(names, zip(*pairs, strict=True), strict=True):
+        path.write_text("".join(f"{line}\n" for line in side))
+    return Files(train_source=(str(names[0]),), train_target=(str(names[1]),))
 
 
 def text_of(corpora: Sequence[Sequence[Pair]], cache: Path | str, **options: Any) -> DataConfig:

@@ -1,4 +1,3 @@
-import gzip
 import time
 from collections import Counter
 from dataclasses import replace
@@ -6,19 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from transformer_jax.data.batch_shapes import (
-    Visits,
-    assign_boxes,
-    choose_boxes,
-    length_histogram,
-)
+from transformer_jax.data.batch_shapes import Visits, assign_boxes, choose_boxes, length_histogram
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.data.tokenizer_training import train_tokenizer, train_tokenizers
+from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS_ID
 
@@ -315,36 +309,3 @@ def test_sampled_batches_keep_the_text_and_do_not_depend_on_earlier_batches(samp
             assert ids[-1] == EOS_ID and tokenizers.source.decode(ids) == pairs[row][0]
             segmentations.setdefault(row, set()).add(tuple(ids))
     assert sum(len(s) > 1 for s in segmentations.values()) > len(pairs) / 10
-
-
-def test_sampler_needs_text(sampled):
-    _, tokenizers, _ = sampled
-    corpus = corpus_of(*lengths())
-    plan = BatchPlan(*lengths(), CONFIG)
-    with pytest.raises(ValueError, match="keeps no text"):
-        make_batch(corpus, plan, 0, sampler=SubwordSampler(tokenizers, 0.1))
-    with pytest.raises(ValueError, match="alpha"):
-        SubwordSampler(tokenizers, 0.0)
-
-
-@pytest.mark.parametrize("tokens", [2048, 4096])
-def test_multi30k_has_at_most_a_tenth_padding(multi30k_corpus, tokens):
-    corpus = multi30k_corpus
-    plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=tokens))
-    assert plan.num_skipped == 0
-    assert plan.padding_fraction() <= 0.10
-    assert len(plan.shapes) <= 16
-
-
-@pytest.fixture(scope="module")
-def multi30k_corpus(shared_data):
-    folder = shared_data / "multi30k"
-    sides = [
-        gzip.decompress((folder / f"train.{language}.gz").read_bytes())
-        .decode("utf-8")
-        .removesuffix("\n")
-        .split("\n")
-        for language in ("en", "de")
-    ]
-    pairs = list(zip(*sides, strict=True))
-    return ids_of_pairs(pairs, train_tokenizers(TokenizerConfig(), pairs))

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.data.listed import write
 from transformer_jax.commands.contrast.sets import Context, read_set
 from transformer_jax.data.contrast import Item, read_items
 from transformer_jax.errors import UserError
@@ -37,11 +38,7 @@ def test_a_json_line_may_have_several_wrong_targets(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
-        (
-            "a.tsv",
-            "a\tb",
-            ":2: expected source TAB right TAB wrong, and perhaps TAB category, got 2",
-        ),
+        ("a.tsv", "a\tb", ":2: expected source TAB right TAB wrong, and perhaps .* got 2"),
         ("a.tsv", "a\tb\tc\td\te", ":2: expected .* got 5 columns"),
         ("a.tsv", "a\tb\tb", ":2: a wrong target is the right one"),
         ("a.tsv", "\tb\tc", ":2: an empty source"),
@@ -50,31 +47,21 @@ def test_a_json_line_may_have_several_wrong_targets(tmp_path) -> None:
         ("a.jsonl", "[1]", r":2: expected a JSON object, got \[1\]"),
         (
             "a.jsonl",
-            '{"source": "a", "right": "b"}',
+            '{"source": "", "right": ""}',
             r':2: no key "wrong" \(keys there: source, right',
         ),
-        ("a.jsonl", '{"source": "a", "right": "b", "wrong": []}', ":2: a wrong target is missing"),
-        ("a.jsonl", '{"source": "a", "right": "b", "wrong": [1]}', ':2: "wrong" must be a text or'),
-        ("a.jsonl", '{"source": 1, "right": "b", "wrong": "c"}', ':2: "source" is a int, which it'),
-        (
-            "a.jsonl",
-            r'{"source": "a \ud800", "right": "b", "wrong": "c"}',
-            r":2: the source holds \\ud800, half of a character",
-        ),
-        (
-            "a.jsonl",
-            r'{"source": "a", "right": "b", "wrong": ["c", "\udfff"]}',
-            r":2: the target holds \\udfff, half of a character",
-        ),
-        (
-            "a.jsonl",
-            r'{"source": "a", "right": "b", "wrong": "c", "category": "\ud83d"}',
-            r":2: the category holds \\ud83d, half of a character",
-        ),
+        ("a.jsonl", {"wrong": []}, ":2: a wrong target is missing"),
+        ("a.jsonl", {"wrong": [1]}, ':2: "wrong" must be a text or'),
+        ("a.jsonl", {"source": 1}, ':2: "source" is a int, which it'),
+        ("a.jsonl", {"source": "a \ud800"}, r":2: the source holds \\ud800, half of a character"),
+        ("a.jsonl", {"wrong": ["\udfff"]}, r":2: the target holds \\udfff, half of a character"),
+        ("a.jsonl", {"category": "\ud83d"}, r":2: the category holds \\ud83d, half of a character"),
     ],
 )
 def test_a_bad_line_is_named(name, line, message, tmp_path) -> None:
-    good = "a\tb\tc" if name.endswith(".tsv") else '{"source": "a", "right": "b", "wrong": "c"}'
+    record = {"source": "a", "right": "b", "wrong": "c"}
+    good = "a\tb\tc" if name.endswith(".tsv") else json.dumps(record)
+    line = line if isinstance(line, str) else json.dumps(record | line)
     (tmp_path / name).write_text(f"{good}\n{line}\n")
     with pytest.raises(UserError, match=re.escape(str(tmp_path / name)) + message) as error:
         list(read_items(tmp_path / name))
@@ -113,9 +100,7 @@ def folder(tmp_path):
     """OpenSubtitles as ContraPro lays it out: one document."""
     place = tmp_path / "documents" / "7"
     place.mkdir(parents=True)
-    for side, language in enumerate(("en", "de")):
-        text = "".join(pair[side] + "\n" for pair in DOCUMENT)
-        (place / f"7_1_2.{language}").write_text(text)
+    write(place, DOCUMENT, name="7_1_2")
     return tmp_path
 
 
@@ -150,8 +135,6 @@ def test_what_is_wrong_in_a_set_is_named(folder) -> None:
     refused([contrapro(3) | {"errors": []}], "item 1: a wrong target is missing")
     half = contrapro(3) | {"ref segment": "Er \ud800"}
     refused([contrapro(3), half], r"set\.json, item 2: the target holds \\ud800, half of a")
-    half = contrapro(3) | {"errors": [{"contrastive": "Er \udc00"}]}
-    refused([half], r"set\.json, item 1: the target holds \\udc00, half of a")
     other = contrapro(3) | {"document id": "8.de"}
     refused([other], r"item 1: no document 8\.de in .*documents", "documents")
     elsewhere = contrapro(3) | {"segment id": 2}

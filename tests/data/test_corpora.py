@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.data.listed import write
 from tests.data.test_tokenizer import sentences
 from transformer_jax.config import Config, from_json, override, to_json
 from transformer_jax.data.batches import BatchPlan, make_batch
@@ -22,9 +23,8 @@ from transformer_jax.data.mapped_tokenizer import (
     mapped_tokenizer,
 )
 from transformer_jax.data.noise.case import UpperCase
-from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
-from transformer_jax.data.sources.base import Pair, Split
+from transformer_jax.data.sources.base import Split
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.tfds import Tfds
@@ -53,9 +53,13 @@ def lengths(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(2, 20, (2, count))
 
 
+def plan_of(rates: tuple[float, ...]) -> BatchPlan:
+    return BatchPlan(*lengths(sum(SIZES)), PLAN, corpora=list(zip(SIZES, rates, strict=True)))
+
+
 @pytest.fixture(scope="module")
 def plan() -> BatchPlan:
-    return BatchPlan(*lengths(sum(SIZES)), PLAN, corpora=list(zip(SIZES, RATES, strict=True)))
+    return plan_of(RATES)
 
 
 def rows_of(plan: BatchPlan, epoch: int) -> list[int]:
@@ -99,7 +103,7 @@ def test_all_pairs_of_a_corpus_are_seen_equally_often(plan: BatchPlan) -> None:
 
 
 def test_any_position_is_reached_directly(plan: BatchPlan) -> None:
-    again = BatchPlan(*lengths(sum(SIZES)), PLAN, corpora=list(zip(SIZES, RATES, strict=True)))
+    again = plan_of(RATES)
     assert rows_of(again, 9) == rows_of(plan, 9)  # without visiting 0 to 8
     assert rows_of(again, 0) != rows_of(again, 1)
     assert again.fingerprint == plan.fingerprint
@@ -115,13 +119,8 @@ def test_one_corpus_is_the_special_case() -> None:
 
 def test_the_weights_are_part_of_the_fingerprint(plan: BatchPlan) -> None:
     others = [(2.0, 0.3, 2.0), (2.0, 0.5, 1.0), (1.0, 0.3, 1.0)]
-    prints = {
-        BatchPlan(
-            *lengths(sum(SIZES)), PLAN, corpora=list(zip(SIZES, rates, strict=True))
-        ).fingerprint
-        for rates in (RATES, *others)
-    }
-    assert len(prints) == 4 and plan.fingerprint in prints
+    prints = {plan.fingerprint, *(plan_of(rates).fingerprint for rates in others)}
+    assert len(prints) == 4
 
 
 def test_shares_are_those_of_the_rows(plan: BatchPlan) -> None:
@@ -140,21 +139,14 @@ def test_rates_follow_weights_and_temperature() -> None:
     np.testing.assert_allclose(rates[1] * 200 / (rates[0] * 800), 3 * (200 / 800) ** 0.5)
 
 
-def write(folder: Path, name: str, pairs: list[Pair], languages: tuple[str, str]) -> Files:
-    paths = [folder / f"{name}.{language}" for language in languages]
-    for side, path in enumerate(paths):
-        path.write_text("".join(pair[side] + "\n" for pair in pairs))
-    return Files(train_source=(str(paths[0]),), train_target=(str(paths[1]),))
-
-
 @pytest.fixture
 def three(tmp_path: Path) -> DataConfig:
     """English-German both ways, English-French, and back-translated English-German text."""
     texts = list(islice(sentences(), 400))
     english, german, french, back = (texts[i : i + 90] for i in (0, 90, 180, 270))
-    en_de = write(tmp_path, "a", list(zip(english, german, strict=True)), ("en", "de"))
-    en_fr = write(tmp_path, "b", list(zip(english, french, strict=True)), ("en", "fr"))
-    made = write(tmp_path, "c", list(zip(back, german, strict=True)), ("en", "de"))
+    en_de = write(tmp_path, zip(english, german, strict=True), name="a")
+    en_fr = write(tmp_path, zip(english, french, strict=True), ("en", "fr"), "b")
+    made = write(tmp_path, zip(back, german, strict=True), name="c")
     return DataConfig(
         corpora=(
             Corpus(en_de),
@@ -202,9 +194,9 @@ def test_the_text_of_a_validation_set_is_in_no_corpus(three: DataConfig) -> None
 def same(tmp_path: Path) -> dict[str, Files]:
     """The same 20 pairs, named and read in several ways; and others."""
     numbered = [(f"word {i}", f"Wort {i}") for i in range(20)]
-    plain = write(tmp_path, "a", numbered, ("en", "de"))
-    other = write(tmp_path, "b", [("another -1", "anderes -1")] * 9, ("en", "de"))
-    french = write(tmp_path, "f", [(source, "mot") for source, _ in numbered], ("en", "fr"))
+    plain = write(tmp_path, numbered, name="a")
+    other = write(tmp_path, [("another -1", "anderes -1")] * 9, name="b")
+    french = write(tmp_path, [(source, "mot") for source, _ in numbered], ("en", "fr"), "f")
     for language in ("en", "de"):
         (tmp_path / f"link.{language}").symlink_to(tmp_path / f"a.{language}")
         (tmp_path / f"copy.{language}").write_bytes((tmp_path / f"a.{language}").read_bytes())
@@ -340,23 +332,13 @@ def test_samples_keep_their_tags(three: DataConfig) -> None:
     tokenizers = tokenizers_of_text(TOKENIZER, data)
     sampler = SubwordSampler(tokenizers, 0.1)
     ids = ids_of_text(data, tokenizers, sampler)
-    rates = visit_rates(data, ids.sizes)
-    plan = BatchPlan(
-        ids.source.lengths,
-        ids.target.lengths,
-        BatchConfig(tokens=1024),
-        corpora=list(zip(ids.sizes, rates, strict=True)),
-    )
-    stream = batches(ids, plan, 4, sampler=sampler)
-    seen = False
-    for position in range(4, 8):
-        batch, stored = next(stream), make_batch(ids, plan, position)
-        again = make_batch(ids, plan, position, sampler=sampler)
-        assert all(np.array_equal(batch[key], again[key]) for key in batch)
-        np.testing.assert_array_equal(batch["source"][:, 0], stored["source"][:, 0])
-        seen |= not np.array_equal(batch["source"], stored["source"])
-    assert seen
-    stream.close()
+    plan = BatchPlan(ids.source.lengths, ids.target.lengths, BatchConfig(tokens=4096))
+    for position in range(plan.batches_per_epoch):
+        sampled, stored = (
+            make_batch(ids, plan, position, sampler=each)["source"] for each in (sampler, None)
+        )
+        np.testing.assert_array_equal(sampled[:, 0], stored[:, 0])
+        assert not np.array_equal(sampled, stored)
 
 
 def test_the_cache_of_ids_knows_tags_and_directions(three: DataConfig) -> None:
@@ -400,16 +382,11 @@ def test_the_tags_of_published_models_are_found(three: DataConfig) -> None:
     listed, marked = "deu_Latn", ">>fra<<"
     vocabulary = Vocabulary((*pieces, listed, marked), tags=(340,), marked_tags=True)
     source = MappedTokenizer(mapped_tokenizer(plain.model, vocabulary))
-    assert [find_tag(source, code) for code in ("deu_Latn", "fra", "de", "tür")] == [
-        340,
-        341,
-        None,
-        None,
-    ]
+    found = [find_tag(source, code) for code in ("deu_Latn", "fra", "de", "tür")]
+    assert found == [340, 341, None, None]
     french = towards(Tokenizers(source, plain), "eng", "fra")
-    assert (
-        french.source.encode("tür") == source.encode(">>fra<< tür") == [341, *plain.encode("tür")]
-    )
+    ids = [341, *plain.encode("tür")]
+    assert french.source.encode("tür") == source.encode(">>fra<< tür") == ids
     assert french.target is plain
 
 

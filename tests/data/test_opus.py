@@ -24,6 +24,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[opus_server.Server]:
         yield server
 
 
+@pytest.fixture
+def source(tmp_path: Path) -> Opus:
+    return Opus(corpora=("Tatoeba-v2023-04-12",), data_dir=str(tmp_path))
+
+
 def read(source: Opus, languages: tuple[str, str] = ("en", "de")) -> list[Pair]:
     return list(source.pairs("train", languages))
 
@@ -67,30 +72,26 @@ def test_a_name_without_a_version_asks_for_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5000])
-def test_what_ends_early_is_one_line_and_not_kept(server, tmp_path: Path, cut: int, capfd) -> None:
+def test_what_ends_early_is_one_line_and_not_kept(server, source, cut: int, capfd) -> None:
     server.cut = cut
-    source = Opus(corpora=("Tatoeba-v2023-04-12",), data_dir=str(tmp_path))
     message = failure(source)
-    assert message.startswith(
+    expected = (
         "data.source: Tatoeba-v2023-04-12 for de and en could not be downloaded from OPUS to "
     )
-    assert "got only" in message
+    assert message.startswith(expected) and "got only" in message
     assert capfd.readouterr().out == ""
     server.cut = 0
     assert read(source) == PAIRS
 
 
-def test_a_server_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch) -> None:
+def test_a_server_that_does_not_answer_is_one_line(source, monkeypatch) -> None:
     with opus_server.serve(monkeypatch):
         pass
-    source = Opus(corpora=("Tatoeba-v2023-04-12",), data_dir=str(tmp_path))
     assert "could not be downloaded from OPUS" in failure(source)
 
 
-def test_an_archive_without_the_language_is_one_line(server, tmp_path: Path) -> None:
-    server.archives["Tatoeba", "v2023-04-12"] = server.archives["Tatoeba", "v2023-04-12"].replace(
-        b"Tatoeba.de-en.de", b"Tatoeba.de-en.fr"
-    )
-    source = Opus(corpora=("Tatoeba-v2023-04-12",), data_dir=str(tmp_path))
+def test_an_archive_without_the_language_is_one_line(server, source, tmp_path: Path) -> None:
+    (name, *_) = server.archives
+    server.archives[name] = server.archives[name].replace(b"a.de-en.de", b"a.de-en.fr")
     assert "its archive has 0 files of de-en in de" in failure(source)
     assert not list(tmp_path.rglob("*.zst"))

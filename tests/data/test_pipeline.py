@@ -11,12 +11,7 @@ import pytest
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
-from transformer_jax.data.pipeline import (
-    _through_tensorflow,
-    batches,
-    batches_of_pairs,
-    prefetched,
-)
+from transformer_jax.data.pipeline import _through_tensorflow, batches, batches_of_pairs, prefetched
 from transformer_jax.data.sentences import IdCorpus, Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.data.tokenizer_training import train_tokenizers
@@ -60,15 +55,6 @@ def test_a_stream_can_start_at_any_position(corpus, plan, engine):
         stream.close()
         assert len(tail) == count - start
         assert all(map(equal, tail, expected[start:]))
-
-
-@needs_tensorflow
-def test_both_engines_yield_the_same_bits(corpus, plan):
-    pair = [batches(corpus, plan, 2, share=Share(1, 2), engine=e) for e in ("python", "tensorflow")]
-    for _ in range(plan.batches_per_epoch + 2):
-        assert equal(*(next(stream) for stream in pair))
-    for stream in pair:
-        stream.close()
 
 
 def test_an_error_of_the_sampler_is_raised_unchanged(corpus, plan):

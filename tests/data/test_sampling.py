@@ -1,11 +1,10 @@
 """Samples are drawn from SentencePiece's 64 best segmentations, and depend on nothing else."""
 
-import json
-import subprocess
-import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import chain
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -16,10 +15,7 @@ from transformer_jax.data.sampling import NBEST, SubwordSampler
 from transformer_jax.data.sources.grammar import sentences as grammar
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.data.tokenizer_training import (
-    train_tokenizer,
-    vocabularies,
-)
+from transformer_jax.data.tokenizer_training import train_tokenizer, vocabularies
 from transformer_jax.errors import UserError
 
 CONFIG = TokenizerConfig(vocab_size=400, byte_fallback=False)
@@ -106,27 +102,11 @@ def test_a_sample_depends_on_seed_epoch_side_pair_and_text_alone(tokenizer, line
     assert all(sum(map(tuple.__ne__, expected, other)) > 30 for other in others)
 
 
-def test_another_process_draws_the_same_samples(tmp_path, tokenizer, lines):
-    (tmp_path / "it.model").write_bytes(tokenizer.model)
-    code = (
-        "import json, sys\n"
-        "from etils import epath\n"
-        "import numpy as np\n"
-        "from transformer_jax.data.sampling import SubwordSampler\n"
-        "from transformer_jax.data.tokenizer_pair import Tokenizers, open_tokenizer\n"
-        "tokenizer = open_tokenizer(epath.Path(sys.argv[1]))\n"
-        "sampler = SubwordSampler(Tokenizers(tokenizer, tokenizer), 0.1)\n"
-        "print(sampler('source', json.loads(sys.stdin.read()), np.arange(20), 3))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "it.model")],
-        input=json.dumps(lines[:20]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    expected = draws(sampler_of(tokenizer), lines[:20], epoch=3)
-    assert [tuple(ids) for ids in json.loads(done.stdout)] == expected
+def test_another_process_draws_the_same_samples(tokenizer, lines):
+    sampler = sampler_of(tokenizer)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        elsewhere = pool.submit(sampler, "source", lines[:20], np.arange(20), 3).result()
+    assert list(map(tuple, elsewhere)) == draws(sampler, lines[:20], epoch=3)
 
 
 def test_texts_are_looked_up_once_while_the_cache_has_room(tokenizer, lines, monkeypatch):

@@ -10,11 +10,7 @@ import pytest
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers, open_tokenizer
-from transformer_jax.data.tokenizer_training import (
-    train_tokenizer,
-    train_tokenizers,
-    vocabularies,
-)
+from transformer_jax.data.tokenizer_training import train_tokenizer, train_tokenizers, vocabularies
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 

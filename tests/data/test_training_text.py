@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.data.listed import Listed, write
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.id_files import entry_name
 from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.sources import files as files_module
-from transformer_jax.data.sources.base import Pair, Split
+from transformer_jax.data.sources.base import BOUNDARY, Pair, Split
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.tfds import Tfds
@@ -34,18 +35,10 @@ from transformer_jax.errors import UserError
 
 @pytest.fixture
 def files(tmp_path: Path) -> DataConfig:
-    for split, count in (("train", 10), ("test", 3)):
-        for language in ("en", "de"):
-            lines = "".join(f"{split} {language} {i}\n" for i in range(count))
-            (tmp_path / f"{split}.{language}").write_text(lines)
-    return DataConfig(
-        Files(
-            train_source=(f"{tmp_path}/train.en",),
-            train_target=(f"{tmp_path}/train.de",),
-            test_source=(f"{tmp_path}/test.en",),
-            test_target=(f"{tmp_path}/test.de",),
-        )
-    )
+    train = write(tmp_path, [(f"train en {i}", f"train de {i}") for i in range(10)])
+    test = write(tmp_path, [(f"test en {i}", f"test de {i}") for i in range(3)], name="test")
+    names = {"test_source": test.train_source, "test_target": test.train_target}
+    return DataConfig(replace(train, **names))
 
 
 def change(data: DataConfig, **options: Any) -> DataConfig:
@@ -61,22 +54,7 @@ def failure(config: DataConfig, split: Split = "train") -> str:
     return message
 
 
-def test_files_by_split(files: DataConfig) -> None:
-    assert len(list(read_pairs(files, "train"))) == 10
-    assert list(read_pairs(files, "test"))[2] == ("test en 2", "test de 2")
-    assert has_split(files, "train") and has_split(files, "test")
-    assert not has_split(files, "validation")
-    assert "data.source.validation_source" in failure(files, "validation")
-    assert "data.validation_from_train" in failure(files, "validation")
-
-
-@pytest.mark.parametrize("source", ["files", "grammar without validation"])
-def test_hold_out_takes_pairs_from_train(
-    files: DataConfig, source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if source != "files":  # any source's
-        files = DataConfig(Grammar())
-        monkeypatch.setattr(Grammar, "has", lambda self, split: split != "validation")
+def test_hold_out_takes_pairs_from_train(files: DataConfig) -> None:
     config = replace(files, validation_from_train=3)
     train, validation = (list(read_pairs(config, s)) for s in ("train", "validation"))
     everything = list(read_pairs(files, "train"))
@@ -102,21 +80,15 @@ def test_no_training_text(files: DataConfig) -> None:
     named = DataConfig(source_language="en", target_language="de")
     for data in (DataConfig(), named, change(files, train_source=(), train_target=())):
         for use in (resolve, lambda data: list(read_pairs(data, "train"))):
-            with pytest.raises(
-                UserError, match=r"no training text: give data\.source\.train_source"
-            ):
+            with pytest.raises(UserError, match="no training text: give data.source.train_source"):
                 use(data)
     with pytest.raises(UserError, match=r"no train set: give data\.source\.train_source"):
         list(Files().pairs("train", ("en", "de")))
 
 
-def test_missing_references_name_the_key(files: DataConfig) -> None:
-    config = change(files, test_target=())
-    assert "data.source.test_target 0; give one target file" in failure(config, "test")
-    for use in (fingerprint, has_split):
-        with pytest.raises(UserError, match=r"data\.source\.test_target"):
-            use(config, "test")
-    assert "data.source.test_source" in failure(change(files, test_source=()), "test")
+def test_a_missing_set_names_the_key(files: DataConfig) -> None:
+    for key in ("data.source.validation_source", "data.validation_from_train"):
+        assert key in failure(files, "validation")
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -132,30 +104,18 @@ def test_splits_that_could_not_be_read_later(files: DataConfig, split: str) -> N
         ({target: ("nope.de",)}, rf"nope\.de: no such file \(data\.source\.{target}\)"),
     ]
     for options, words in changes:
-        with pytest.raises(UserError, match=words):
-            config = change(files, **{**both, **options})
-            check_splits(replace(config, validation_from_train=2))
+        config = replace(change(files, **both | options), validation_from_train=2)
+        for use in (lambda data, _: check_splits(data), fingerprint, has_split):
+            with pytest.raises(UserError, match=words):
+                use(config, split)
 
 
-def test_pair_file_needs_no_target(files: DataConfig, tmp_path: Path) -> None:
-    (tmp_path / "test.tsv").write_text("a\tb\n")
-    config = change(files, test_source=(f"{tmp_path}/test.tsv",), test_target=())
-    assert has_split(config, "test")
-    assert list(read_pairs(config, "test")) == [("a", "b")]
-
-
-def test_fingerprint_of_files_follows_the_content(files: DataConfig, tmp_path: Path) -> None:
-    first = fingerprint(files, "train")
-    copy = tmp_path / "copy.en"
-    copy.write_bytes((tmp_path / "train.en").read_bytes())
-    assert fingerprint(change(files, train_source=(str(copy),)), "train") == first
+def test_fingerprint_knows_sides_and_what_is_held_out(files: DataConfig) -> None:
     held_out = replace(files, validation_from_train=2)
     names = files.source.train_source, files.source.train_target
     swapped = change(files, train_source=names[1], train_target=names[0])
     swapped = replace(swapped, source_language="en", target_language="de")
-    copy.write_text((tmp_path / "train.en").read_text().replace("9", "8"))
-    changed = change(files, train_source=(str(copy),))
-    keys = [fingerprint(config, "train") for config in (files, held_out, swapped, changed)]
+    keys = [fingerprint(config, "train") for config in (files, held_out, swapped)]
     keys += [fingerprint(held_out, "validation"), fingerprint(files, "test")]
     assert len(set(keys)) == len(keys)
     with pytest.raises(UserError, match=r"nope\.en: no such file"):
@@ -287,22 +247,9 @@ def test_a_changed_file_is_read_again(corpus: DataConfig, opened: list[str]) -> 
     assert fingerprint(corpus, "train") != before
 
 
-def test_validation_pairs_that_are_held_out_stand_by_document(tmp_path: Path) -> None:
-    pairs = ["a", "b", "", "c", "d", "", "e"]
-    for side in ("en", "de"):
-        lines = [f"{pair}-{side}" if pair else "" for pair in pairs]
-        (tmp_path / side).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    data = DataConfig(
-        source=Files(
-            train_source=(str(tmp_path / "en"),),
-            train_target=(str(tmp_path / "de"),),
-            documents=True,
-        ),
-        source_language="en",
-        target_language="de",
-        validation_from_train=4,
-        cache_dir=str(tmp_path / "cache"),
-    )
-    b, c, d, e = ((f"{pair}-en", f"{pair}-de") for pair in "bcde")
+def test_validation_pairs_that_are_held_out_stand_by_document() -> None:
+    a, b, c, d, e = ((f"{word}-en", f"{word}-de") for word in "abcde")
+    source = Listed((a, b, BOUNDARY, c, d, BOUNDARY, e, BOUNDARY), has_documents=True)
+    data = DataConfig(source, "en", "de", validation_from_train=4)
     assert first_documents(data, "validation", 9) == [[b], [c, d], [e]]
     assert first_documents(data, "validation", 2) == [[b], [c]]
