@@ -85,15 +85,6 @@ class KeyErrorForMissing(InMemory):
         return repr(dict(self.text)[split])
 
 
-class AnotherOrderNextTime(InMemory):
-    times = 0
-
-    def pairs(self, split, languages):
-        AnotherOrderNextTime.times += 1
-        pairs = list(super().pairs(split, languages))
-        return iter(pairs[::-1] if AnotherOrderNextTime.times % 2 else pairs)
-
-
 class ForgetsItsText(InMemory):
     def absolute(self):
         return type(self)((), self.place)
@@ -119,7 +110,6 @@ BROKEN = [
     (KnownByItsDirection, suite.check_texts_are_known_by_content),
     (HasEverything, suite.check_missing_split_is_named),
     (KeyErrorForMissing, suite.check_missing_split_is_named),
-    (AnotherOrderNextTime, suite.check_order_is_the_same_every_time),
     (PromisesDocuments, suite.check_documents),
     (ForgetsItsText, suite.check_absolute),
     (ExamplesInAnyLanguage, suite.check_examples_are_sentences),
