@@ -67,6 +67,15 @@ class CopyModel:
         return self._logits(params, target_in, padded[:, : target_in.shape[1]])
 
 
+def assert_same(found, others, **tolerance):
+    """The same tokens for each sentence, which are as probable."""
+    for one, other in zip(found, others, strict=True):
+        assert [t.tokens for t in one] == [t.tokens for t in other]
+        for value in ("log_prob", "score"):
+            got, want = ([getattr(t, value) for t in each] for each in (one, other))
+            np.testing.assert_allclose(got, want, **tolerance)
+
+
 _numbers = itertools.count()
 
 

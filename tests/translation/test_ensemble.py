@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
+from tests.translation.conftest import assert_same
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.translation.model import Ensemble
@@ -103,16 +104,10 @@ def test_copies_of_one_model_are_that_model(members, mean, method):
     one = translator(config, params, method=method)
     three = translator([config] * 3, [params] * 3, mean, method=method)
     sources = ["abc", "a", "", "bcbcbc", "cab"]
-    for alone, together in zip(
-        one.decode(sources).translations, three.decode(sources).translations, strict=True
-    ):
-        assert [t.tokens for t in alone] == [t.tokens for t in together]
-        np.testing.assert_allclose(
-            [t.log_prob for t in alone], [t.log_prob for t in together], atol=1e-5
-        )
-    np.testing.assert_allclose(
-        three.score(sources, sources), one.score(sources, sources), atol=1e-5
-    )
+    alone, together = (each.decode(sources).translations for each in (one, three))
+    assert_same(alone, together, atol=1e-5)
+    scores = (each.score(sources, sources) for each in (one, three))
+    np.testing.assert_allclose(*scores, atol=1e-5)
 
 
 def test_an_ensemble_on_a_mesh(members):

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from tests.contract.small_options import small_cross
 from tests.models.test_ranks import with_mixer
 from tests.models.test_transformer import SMALLER
+from tests.translation.conftest import assert_same
 from tests.translation.test_ensemble import members, translator  # noqa: F401
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
@@ -49,11 +49,7 @@ def test_as_in_small_batches(members, number, method, options):  # noqa: F811
     )
     lengths = sorted(len(sentence[0].tokens) for sentence in small)
     assert lengths[-1] > lengths[-len(lengths) // 4], "no step is for few sentences"
-    for ours, alone in zip(large, small, strict=True):
-        assert [each.tokens for each in ours] == [each.tokens for each in alone]
-        np.testing.assert_allclose(
-            [each.log_prob for each in ours], [each.log_prob for each in alone], atol=1e-4
-        )
+    assert_same(large, small, atol=1e-4)
 
 
 def check_axes(config):

@@ -8,7 +8,7 @@ import pytest
 import transformer_jax as tj
 from tests.oracles import need
 from tests.small import small_model
-from tests.translation.conftest import LETTERS, LetterTokenizer
+from tests.translation.conftest import LETTERS, LetterTokenizer, assert_same
 from transformer_jax.models import api
 from transformer_jax.translation import runner, search
 from transformer_jax.translation.model_calls import decode_batch
@@ -32,6 +32,7 @@ def test_the_order_is_the_inputs(make_translator):
     assert translator.translate(sources) == expected
     assert translator.translate([]) == []
     assert translator.translate([""]) == [""]
+    assert translator.translate(["ab\ncd"]) == ["ab cd"]
 
 
 def test_long_input_is_cut_and_counted_but_never_dropped(make_translator):
@@ -58,9 +59,7 @@ def test_neither_batch_size_nor_order_changes_a_translation(make_translator, met
     whole = translator.decode(sources)
     for batch_size in (1, 7):
         other = translator.decode(sources, batch_size=batch_size)
-        for one, two in zip(whole.translations, other.translations, strict=True):
-            assert [t.tokens for t in one] == [t.tokens for t in two]
-            assert [t.score for t in one] == pytest.approx([t.score for t in two], rel=1e-5)
+        assert_same(other.translations, whole.translations, rtol=1e-5)
     if not isinstance(method, tj.Sample):
         backwards = translator.decode(sources[::-1])
         assert [t[0].tokens for t in backwards.translations[::-1]] == [
@@ -159,9 +158,7 @@ def test_a_real_models_translation_depends_on_its_sentence_alone(monkeypatch):
     alone = [translator.decode([source], batch_size=1).translations[0] for source in sources]
     monkeypatch.setattr(search, "padded_length", lambda length, limit: 40)
     together_and_wider = translator.decode(sources).translations
-    for one, two in zip(alone, together_and_wider, strict=True):
-        assert [t.tokens for t in one] == [t.tokens for t in two]
-        np.testing.assert_allclose([t.score for t in one], [t.score for t in two], rtol=1e-5)
+    assert_same(alone, together_and_wider, rtol=1e-5)
     assert len({found[0].tokens for found in alone}) == 5
 
 
@@ -177,10 +174,6 @@ def test_scoring_a_translation_gives_the_log_probability_it_was_found_with(make_
     assert translator.score_pairs(["a", "b"], ["a" * 63, "a" * 64]).num_cut == 1
     with pytest.raises(tj.UserError, match="2 source and 1 target"):
         translator.score(["a", "b"], ["a"])
-
-
-def test_one_line_in_one_line_out(make_translator):
-    assert make_translator().translate(["ab\ncd"]) == ["ab cd"]
 
 
 def test_few_shapes_are_compiled_and_only_once(make_translator, traced_shapes):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
+from tests.translation.conftest import assert_same
 from tests.translation.test_ensemble import model, translator
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import decoding_mesh
@@ -19,16 +20,6 @@ from transformer_jax.viewing.attention import attention_maps, effective_attentio
 from transformer_jax.vocabulary import EOS_ID
 
 SOURCES = ["abc", "a", "", "bcbcbc", "cab", "ccab"]
-
-
-def found(translations):
-    return [[(each.tokens, each.log_prob) for each in sentence] for sentence in translations]
-
-
-def same(one, other):
-    for left, right in zip(found(one), found(other), strict=True):
-        assert [tokens for tokens, _ in left] == [tokens for tokens, _ in right]
-        np.testing.assert_allclose([p for _, p in left], [p for _, p in right], atol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +41,8 @@ def simulated(config):
 
 def test_translates_and_scores_as_simulated_int8(members, int8):
     floats = translator(simulated(members[0][0]), members[1][0])
-    same(int8.decode(SOURCES).translations, floats.decode(SOURCES).translations)
+    found, expected = (each.decode(SOURCES).translations for each in (int8, floats))
+    assert_same(found, expected, atol=1e-4)
     pairs = SOURCES, SOURCES[::-1]
     np.testing.assert_allclose(int8.score(*pairs), floats.score(*pairs), atol=1e-4)
     plain = translator(members[0][0], members[1][0])
@@ -77,7 +69,8 @@ def test_an_ensemble_of_int8(members):
     configs, params = members
     together = translator(configs, params, weights="int8")
     floats = translator(tuple(map(simulated, configs)), params)
-    same(together.decode(SOURCES).translations, floats.decode(SOURCES).translations)
+    found, expected = (each.decode(SOURCES).translations for each in (together, floats))
+    assert_same(found, expected, atol=1e-4)
 
 
 def test_on_a_mesh_and_with_other_params(members, int8):
