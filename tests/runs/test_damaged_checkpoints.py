@@ -1,6 +1,10 @@
 """A checkpoint that was damaged is noticed, named and passed over; none is ever half used."""
 
+import json
+import re
 import shutil
+import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +14,7 @@ import pytest
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, files_below
 from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_folder, checkpoint_steps
-from transformer_jax.runs.damage import find_damage
+from transformer_jax.runs.damage import find_damage, write_manifest
 
 
 def items(step):
@@ -57,64 +61,33 @@ def reopened(folder):
     return step
 
 
-def largest_file(folder):
-    return max(files_below(folder), key=lambda path: (path.stat().length, str(path)))
-
-
-def truncate(folder):
-    file = largest_file(folder / "params")
-    file.write_bytes(file.read_bytes()[:-7])
-
-
-def flip(folder):
-    file = largest_file(folder / "params")
-    content = bytearray(file.read_bytes())
+def flipped(content):
+    content = bytearray(content)
     content[len(content) // 2] ^= 0x10
-    file.write_bytes(content)
+    return content
 
 
-def lose_a_file(folder):
-    largest_file(folder / "trainer").unlink()
+def damage(checkpoint, name="params", change=flipped):
+    """Changes or removes a file of a checkpoint, or the largest in a folder of it."""
+    path = checkpoint / name
+    if path.is_dir():
+        path = max(files_below(path), key=lambda path: (path.stat().length, str(path)))
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(bytes(change(path.read_bytes())))
 
 
-def lose_a_folder(folder):
-    shutil.rmtree(folder / "params")
-
-
-def lose_the_manifest(folder):
-    (folder / "manifest.json").unlink()
-
-
-def garble_the_manifest(folder):
-    (folder / "manifest.json").write_text('{"files": [1, 2')
-
-
-def change_the_tokenizer(folder):
-    (folder / "tokenizer" / "joint.model").write_bytes(b"pieceZ")
-
-
-def garble_orbaxs_own_file(folder):
-    file = folder / "_CHECKPOINT_METADATA"
-    file.write_text(file.read_text()[:-9])
-
-
-def change_orbaxs_own_file(folder):
-    file = folder / "_CHECKPOINT_METADATA"
-    file.write_text(
-        file.read_text().replace("StandardCheckpointHandler", "StandardCheckpoinuHandler")
-    )
-
-
+OTHER_HANDLER = b"StandardCheckpointHandler", b"StandardCheckpoinuHandler"
 DAMAGES = [
-    (garble_orbaxs_own_file, "_CHECKPOINT_METADATA is missing or damaged"),
-    (change_orbaxs_own_file, "_CHECKPOINT_METADATA differs from what was written"),
-    (truncate, "bytes instead of"),
-    (flip, "other bytes than were written"),
-    (lose_a_file, "is missing"),
-    (lose_a_folder, "is missing"),
-    (lose_the_manifest, "manifest.json is missing"),
-    (garble_the_manifest, "manifest.json is damaged"),
-    (change_the_tokenizer, "tokenizer/joint.model has other bytes"),
+    ("_CHECKPOINT_METADATA", lambda content: content[:-9], "is missing or damaged"),
+    ("_CHECKPOINT_METADATA", lambda content: content.replace(*OTHER_HANDLER), "differs from what"),
+    ("params", lambda content: content[:-7], "bytes instead of"),
+    ("params", flipped, "other bytes than were written"),
+    ("trainer", None, "is missing"),
+    ("manifest.json", None, "is missing"),
+    ("manifest.json", lambda content: b'{"files": [1, 2', "is damaged"),
+    ("tokenizer/joint.model", lambda content: b"pieceZ", "has other bytes"),
 ]
 
 
@@ -125,12 +98,12 @@ def test_whole_checkpoints_are_found_whole(run, logged):
     assert (run / "checkpoints/12/tokenizer/joint.model").read_bytes() == b"pieces"
 
 
-@pytest.mark.parametrize(("damage", "words"), DAMAGES, ids=lambda x: getattr(x, "__name__", ""))
-def test_the_one_before_is_taken_with_one_line(run, damage, words, logged):
-    damage(checkpoint_folder(run, 12))
+@pytest.mark.parametrize(("name", "change", "words"), DAMAGES)
+def test_the_one_before_is_taken_with_one_line(run, name, change, words, logged):
+    damage(checkpoint_folder(run, 12), name, change)
     assert reopened(run) == 8
     (line,) = logged()
-    assert words in line and "checkpoints/12" in line and "step 8" in line and "\n" not in line
+    assert re.search(f"checkpoints/12: {name}.* {words}.* step 8$", line) and "\n" not in line
     # Its name is free for the step that will be trained again.
     save(run, 12)
     logged()
@@ -156,9 +129,9 @@ def test_the_last_ones_and_the_best_are_kept(tmp_path):
 
 def test_none_left_is_refused_and_nothing_is_touched(run):
     for step in (4, 8, 12):
-        flip(checkpoint_folder(run, step))
+        damage(checkpoint_folder(run, step))
     before = sorted(files_below(run))
-    with pytest.raises(UserError, match="none of its checkpoints is whole") as error:
+    with pytest.raises(UserError, match="checkpoints is whole .*checkpoints/8: params/") as error:
         Checkpoints(run, 5)
     assert "\n" not in str(error.value)
     assert sorted(files_below(run)) == before
@@ -211,3 +184,21 @@ def test_a_manifest_cannot_point_outside(run):
     manifest = checkpoint_folder(run, 12) / "manifest.json"
     manifest.write_text('{"files": {"../../secret": [1, "00"]}}')
     assert find_damage(checkpoint_folder(run, 12)) == "manifest.json is damaged"
+
+
+def test_a_manifest_waits_for_what_orbax_writes_in_a_thread(tmp_path):
+    (tmp_path / "params").write_bytes(b"numbers")
+    metadata = tmp_path / "_CHECKPOINT_METADATA"
+    metadata.write_text(json.dumps({"item_handlers": None}))
+
+    def write_late() -> None:
+        time.sleep(0.3)
+        metadata.write_text('{"item_hand')
+        time.sleep(0.2)
+        metadata.write_text(json.dumps({"item_handlers": {"params": "handler"}}))
+
+    thread = threading.Thread(target=write_late)
+    thread.start()
+    write_manifest(as_path(tmp_path))
+    thread.join()
+    assert find_damage(as_path(tmp_path)) is None

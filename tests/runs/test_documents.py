@@ -55,12 +55,6 @@ def run(tmp_path_factory):
         yield tj.open_run("run")
 
 
-def translated(text: bytes, monkeypatch, capsys, *flags: str) -> str:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-    assert main(["translate", "--workdir=run", "--documents", *flags]) == 0
-    return capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -74,7 +68,9 @@ def translated(text: bytes, monkeypatch, capsys, *flags: str) -> str:
     ids=["two", "empty", "windows", "forty", "long", "nothing"],
 )
 def test_one_line_for_each_line(run, text, monkeypatch, capsys):
-    lines = translated(text, monkeypatch, capsys).split("\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert main(["translate", "--workdir=run", "--documents"]) == 0
+    lines = capsys.readouterr().out.split("\n")
     given = text.decode().split("\n")
     assert len(lines) - 1 == len(given) - (given[-1] == "")
     for line, source in zip(lines, given, strict=False):
@@ -177,8 +173,7 @@ def test_the_log_counts_blocks(run):
     sentences = sum(map(len, documents))
     log = (run.path / "log.txt").read_text()
     assert f"1:en-de: {sentences} pairs; filters" in log
-    (before, *_) = [line for line in log.split(" training blocks")[:-1]]
-    count = int(before.split()[-1])
+    count = int(log.partition(" training blocks")[0].split()[-1])
     assert sentences + len(documents) <= count <= 2 * sentences
 
 

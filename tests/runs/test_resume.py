@@ -58,9 +58,8 @@ def test_what_decides_the_parameters_is_refused(tmp_path):
     changed = override(Config(data=TEXT), free | {"model.d_model": "64", "batch.seed": "2"})
     with pytest.raises(UserError) as caught:
         resolved(changed, tmp_path)
-    assert "model.d_model: 512 -> 64; batch.seed: 0 -> 2" in "; ".join(
-        sorted(str(caught.value).split("(")[1].split(")")[0].split("; "), reverse=True)
-    )
+    for words in ("model.d_model: 512 -> 64", "batch.seed: 0 -> 2"):
+        assert words in str(caught.value)
     assert "train." not in str(caught.value)
     assert (tmp_path / "config.json").read_bytes() == before
 
@@ -107,9 +106,7 @@ def test_a_run_is_extended_where_its_schedule_allows(tmp_path):
         if allowed:
             assert resolved(longer, folder).train.steps == 20
         else:
-            with pytest.raises(
-                UserError, match="the learning rate of train.schedule=cosine depends on train.steps"
-            ):
+            with pytest.raises(UserError, match="rate of train.schedule=cosine depends on .*steps"):
                 resolved(longer, folder)
 
 
@@ -226,9 +223,7 @@ def test_bfloat16_only_where_the_cpu_has_it(tmp_path, monkeypatch):
 
 def test_checkpoints_without_a_config_are_left_alone(tmp_path):
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(
-        UserError, match="no config.json: tj.fit trained there, or .*; use another folder"
-    ):
+    with pytest.raises(UserError, match="no config.json: tj.fit trained there, or .*; use another"):
         resolved(Config(data=TEXT), tmp_path)
 
 
@@ -311,10 +306,8 @@ def test_a_run_keeps_the_settings_of_its_first_start(tmp_path, logged):
     (tmp_path / "a.de").unlink()  # the text is not read again
     again = ByPairs(BY_PAIRS.keys, {3: (11, 301, 0.4)})  # nor is a changed table
     logged()
-    assert (
-        resolve_start(pairs_in(tmp_path, 0), as_path(tmp_path / "run"), again).config.train.steps
-        == 10
-    )
+    start = resolve_start(pairs_in(tmp_path, 0), as_path(tmp_path / "run"), again)
+    assert start.config.train.steps == 10
     assert logged() == []
     longer = override(pairs_in(tmp_path, 0), {"model.dropout_rate": 0.5})
     given = again.without(["model.dropout_rate"])
