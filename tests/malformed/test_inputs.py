@@ -3,15 +3,16 @@
 Nothing is written anywhere but in the cache, and no malformed input makes a traceback.
 """
 
-import json
 import string
 
 import pytest
 from hypothesis import example, given, strategies as st
 
-from tests.malformed.harness import TEXT, few, fewer, is_refused, training
+from tests.malformed.harness import TEXT, few, is_refused, training
 from transformer_jax.config import Config, from_json, override, to_dict, to_json
+from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.tokenizer import Tokenizer
+from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
 
 
@@ -63,43 +64,8 @@ def test_a_word_that_is_no_flag_is_named(place, tmp_path_factory, word):
     assert " ".join(named.split()) in " ".join(line.split())
 
 
-BAD_LINES = {
-    "txt": [b"\xff", b"the \xc3\x28 dog"],
-    "tsv": [b"no tab", b"one\ttwo\tthree", b"\xff\tdog"],
-    "jsonl": [b"{", b"[]", b'{"en": "the dog"}', b'{"en": "the dog", "de": 1}', b"\xff"],
-}
-
-
-@fewer
-@given(data=st.data(), number=st.integers(1, len(TEXT)))
-def test_a_bad_line_of_a_text_is_named(place, tmp_path_factory, data, number):
-    """The rest of the text could be trained on, as `trained` shows."""
-    suffix = data.draw(st.sampled_from(sorted(BAD_LINES)))
-    bad = data.draw(st.sampled_from(BAD_LINES[suffix]))
-    folder = tmp_path_factory.mktemp("text")
-    good = {
-        "txt": TEXT,
-        "tsv": [f"{line}\t{line}" for line in TEXT],
-        "jsonl": [json.dumps({"en": line, "de": line}) for line in TEXT],
-    }
-    lines = [line.encode() for line in good[suffix]]
-    lines[number - 1] = bad
-    text = folder / f"text.{suffix}"
-    text.write_bytes(b"\n".join(lines) + b"\n")
-    target = place / "train.de" if suffix == "txt" else ""
-    line = is_refused(
-        folder,
-        *training(place, folder / "run", f"--config.data.source.train_source={text}"),
-        f"--config.data.source.train_target={target}",
-    )
-    assert f"{text}:{number}:" in line
-
-
 @pytest.fixture(scope="module")
-def model_file(tmp_path_factory):
-    from transformer_jax.data.config import TokenizerConfig
-    from transformer_jax.data.tokenizer_training import train_tokenizer
-
+def model_file():
     config = TokenizerConfig(vocab_size=28, byte_fallback=False)
     return train_tokenizer(config, TEXT).model
 

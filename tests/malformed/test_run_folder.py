@@ -8,7 +8,6 @@ from hypothesis import given, strategies as st
 from tests.malformed.harness import (
     ANY_JSON,
     JSON,
-    RECIPE,
     command,
     contents,
     few,
@@ -128,19 +127,6 @@ def test_a_checkpoint_whose_meta_does_not_fit_is_named(place, copy_of, meta):
     assert contents(run) == before
 
 
-@pytest.mark.parametrize("item", ["params", "trainer"])
-def test_flipped_bytes_of_a_payload_are_named(place, copy_of, item):
-    run = copy_of()
-    path = max((checkpoint(run) / item / "d").iterdir(), key=lambda path: path.stat().length)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    named = f"{item}/d/{path.name}"
-    assert named in is_refused(run, *training(place, run))
-    if item == "params":
-        assert named in is_refused(run, "translate", f"--workdir={run}", stdin=b"a\n")
-
-
 @fewer
 @given(content=JSON.filter(lambda value: type(value) is not dict).map(json.dumps) | st.just("{"))
 def test_scores_that_are_none_are_named_before_anything_is_translated(copy_of, content):
@@ -187,11 +173,3 @@ def test_a_checkpoint_name_is_no_path(tmp_path, which):
     (tmp_path / "checkpoints" / "4").mkdir(parents=True)
     line = is_refused(tmp_path, "translate", f"--workdir={tmp_path}", f"--checkpoint={which}")
     assert "checkpoint=" in line
-
-
-def test_a_run_folder_with_checkpoints_and_no_config_is_refused(tmp_path):
-    (tmp_path / "recipe.py").write_text(RECIPE)
-    run = tmp_path / "run"
-    (run / "checkpoints" / "4").mkdir(parents=True)
-    line = is_refused(tmp_path, "train", f"--config={tmp_path / 'recipe.py'}", f"--workdir={run}")
-    assert "no config.json" in line

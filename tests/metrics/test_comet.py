@@ -14,7 +14,6 @@ from tests.metrics.folders import TEXT
 from tests.oracles import need
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.comet import Comet, CometKiwi
-from transformer_jax.metrics.comet_model import softmax, sparsemax
 from transformer_jax.metrics.registry import METRICS
 
 torch = need("torch")
@@ -150,13 +149,6 @@ def nearest_distribution(x):
         middle = (low + high) / 2
         low, high = (middle, high) if (x - middle).clamp(min=0).sum() > 1 else (low, middle)
     return (x - low).clamp(min=0)
-
-
-def test_the_two_distributions_over_layers():
-    x = np.array([0.4, 0.9, -0.8])
-    np.testing.assert_allclose(sparsemax(x), nearest_distribution(torch.tensor(x)), atol=1e-7)
-    np.testing.assert_allclose(sparsemax(np.zeros(4)), np.full(4, 0.25))
-    np.testing.assert_allclose(softmax(x), torch.softmax(torch.tensor(x), 0), atol=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import sys
 import pytest
 
 from transformer_jax.errors import UserError
+from transformer_jax.metrics.document_scores import document_scores
 from transformer_jax.metrics.scores import compare, corpus_scores, make_metrics
 
 HYPOTHESIS = "a b c d e"
@@ -105,3 +106,37 @@ def test_paired_bootstrap_tells_a_better_system():
     assert upper["bleu_lc"].p_value == 1.0 and upper["bleu"].p_value < 0.05
     one = [*good[:-1], good[-1] + " again"]
     assert 0.05 < compare(one, good, references)["bleu"].p_value < 1
+
+
+def test_parts_of_documents_have_the_scores_of_their_own_sentences():
+    """Documents of one, two and four sentences; only the longest has mistakes, and not first."""
+    lengths = [1, 2, 4, 1]
+    references = [f"the dog sees a small boat {i}" for i in range(8)]
+    hypotheses = references.copy()
+    hypotheses[4] = hypotheses[6] = "nobody knows this at all"
+    found = document_scores(hypotheses, references, lengths)
+
+    def bleu(numbers):
+        return corpus_scores(*([side[i] for i in numbers] for side in (hypotheses, references)))[
+            "bleu"
+        ].score
+
+    by_place = [(each.first, each.last, each.sentences, each.bleu) for each in found.by_place]
+    assert by_place == [
+        (1, 1, 4, bleu([0, 1, 3, 7])),
+        (2, 3, 3, bleu([2, 4, 5])),
+        (4, 7, 1, bleu([6])),
+    ]
+    by_length = [(each.first, each.last, each.sentences, each.bleu) for each in found.by_length]
+    assert by_length == [
+        (1, 1, 2, bleu([0, 7])),
+        (2, 3, 2, bleu([1, 2])),
+        (4, 7, 4, bleu([3, 4, 5, 6])),
+    ]
+    assert found.by_length[0].bleu > 99 > found.by_length[2].bleu > found.by_place[2].bleu
+    whole = [
+        " ".join(side[i:j])
+        for side in (hypotheses, references)
+        for i, j in ((0, 1), (1, 3), (3, 7), (7, 8))
+    ]
+    assert found.scores["bleu"] == corpus_scores(whole[:4], whole[4:])["bleu"]
