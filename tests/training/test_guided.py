@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
+from tests.data import listed
 from tests.toy_run import RECIPE, train_command
 from transformer_jax.commands.main import main
 from transformer_jax.data.alignments import words
@@ -44,15 +45,10 @@ def drawn_links(pairs, seed=0):
 
 
 def write(folder: Path, pairs, links) -> Files:
-    names = []
-    for name, lines in (
-        ("train.en", [source for source, _ in pairs]),
-        ("train.de", [target for _, target in pairs]),
-        ("train.align", [" ".join(f"{s}-{t}" for s, t in each) for each in links]),
-    ):
-        (folder / name).write_text("".join(line + "\n" for line in lines))
-        names.append((str(folder / name),))
-    return Files(train_source=names[0], train_target=names[1], train_alignment=names[2])
+    path = folder / "train.align"
+    lines = (" ".join(f"{s}-{t}" for s, t in each) for each in links)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return replace(listed.write(folder, pairs), train_alignment=(str(path),))
 
 
 def corpus_of(data, tokenizers, folder):
@@ -100,15 +96,8 @@ def test_each_pair_of_a_batch_has_the_links_of_its_line(tmp_path, tokenizers, re
 def test_the_cache_knows_the_alignments(tmp_path, tokenizers):
     data = DataConfig(write(tmp_path, PAIRS, drawn_links(PAIRS)))
     first = corpus_of(data, tokenizers, tmp_path / "cache")
-    plain = corpus_of(
-        DataConfig(
-            Files(
-                *data.source.train_source and (data.source.train_source, data.source.train_target)
-            )
-        ),
-        tokenizers,
-        tmp_path / "cache",
-    )
+    without = DataConfig(replace(data.source, train_alignment=()))
+    plain = corpus_of(without, tokenizers, tmp_path / "cache")
     assert plain.links is None and plain.fingerprint != first.fingerprint
     write(tmp_path, PAIRS, drawn_links(PAIRS, seed=1))
     second = corpus_of(data, tokenizers, tmp_path / "cache")
@@ -204,14 +193,9 @@ def test_a_guided_training_is_continued_exactly(command, tmp_path):
 
 @pytest.mark.slow
 def test_in_two_parts_with_half_of_the_rows_each_the_sum_is_the_same(command, tmp_path):
-    assert (
-        main(command("accumulated", "--config.train.accumulate=2", "--config.model.dropout_rate=0"))
-        == 0
-    )
-    assert (
-        main(command("at_once", "--config.batch.row_multiple=2", "--config.model.dropout_rate=0"))
-        == 0
-    )
+    for name, flag in (("accumulated", "train.accumulate"), ("at_once", "batch.row_multiple")):
+        flags = f"--config.{flag}=2", "--config.model.dropout_rate=0"
+        assert main(command(name, *flags)) == 0
     found = [list(losses(tmp_path / name).values()) for name in ("accumulated", "at_once")]
     np.testing.assert_allclose(*found, rtol=1e-5)
 
@@ -238,10 +222,7 @@ def test_the_head_learns_the_links(tmp_path, command):
         (["--config.model.scan_layers=true"], "and model.scan_layers: a loop over the layers"),
         (["--config.data.source.train_alignment=none.txt"], "none.txt: no such file (data.source"),
         (
-            [
-                "--config.data.source.train_alignment=",
-                "--config.train.alignment_weight=none",
-            ],
+            ["--config.data.source.train_alignment=", "--config.train.alignment_weight=none"],
             "model.cross.alignment_head: no head learns",
         ),
         (

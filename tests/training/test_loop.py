@@ -42,14 +42,7 @@ def evaluate(params, step):
 
 
 def run(workdir=None, train=TRAIN, model=toy.MODEL, **kwargs):
-    return fit(
-        model,
-        train,
-        toy.batches_from,
-        workdir=workdir,
-        evaluate=evaluate,
-        **kwargs,
-    )
+    return fit(model, train, toy.batches_from, workdir=workdir, evaluate=evaluate, **kwargs)
 
 
 def assert_same(one, other):

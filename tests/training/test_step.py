@@ -68,10 +68,7 @@ def test_filling_rows_change_nothing():
     full = jax.tree.map(lambda x: np.concatenate([x, np.ones_like(x)]), BATCH)
     for key in ("source_mask", "target_mask"):
         full[key][toy.ROWS :] = False
-    assert_close(
-        gradients_of(toy.TRAIN, PARAMS, full),
-        gradients_of(toy.TRAIN, PARAMS, BATCH),
-    )
+    assert_close(gradients_of(toy.TRAIN, PARAMS, full), gradients_of(toy.TRAIN, PARAMS, BATCH))
 
 
 def make(train=toy.TRAIN, model=toy.MODEL):
@@ -120,9 +117,7 @@ def test_moving_average_follows_its_formula(dtype):
         state, _ = step(state, toy.batch(position))
         decay = min(0.9, (1 + position) / (10 + position))
         average = jax.tree.map(
-            lambda e, p, d=decay: d * e + (1 - d) * np.asarray(p, np.float32),
-            average,
-            state.params,
+            lambda e, p, d=decay: d * e + (1 - d) * np.asarray(p, np.float32), average, state.params
         )
     assert_close(state.ema, average)
     jax.tree.map(
