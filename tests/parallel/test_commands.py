@@ -9,49 +9,27 @@ import numpy as np
 import pytest
 
 from tests.parallel.test_processes import losses
+from tests.toy_run import train_command
 from transformer_jax.paths import as_path
 from transformer_jax.runs.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
 
-RECIPE = """
-from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
-from transformer_jax.data.sources.files import Files
-from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.config import Config, TrainConfig
-
-config = Config(
-    data=DataConfig(validation_from_train=9, source=Files(
-                        train_source=("{folder}/train.en",), train_target=("{folder}/train.de",)),
-                    cache_dir="{folder}/cache"),
-    tokenizer=TokenizerConfig(vocab_size=400),
-    batch=BatchConfig(tokens=512, max_length=64, num_buckets=1, row_multiple=2),
-    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=StackConfig(num_layers=1),
-                      decoder=StackConfig(num_layers=1), max_length=64, dropout_rate=0.1),
-    train=TrainConfig(steps=12, evaluate_every=6, evaluate_sentences=9, checkpoint_every=5,
-                      log_every=1),
-    decode=DecodeConfig(method=Beam(beam_size=2), max_length_factor=0.5, max_length_offset=4),
-)
-"""
+KEYS = {
+    "batch.row_multiple": 2,
+    "decode.method": "beam(beam_size=2)",
+    "train.steps": 12,
+    "train.evaluate_every": 6,
+    "train.checkpoint_every": 5,
+    "train.log_every": 1,
+}
 
 
-@pytest.fixture(scope="module")
-def place(texts):
-    """A folder with a recipe, two text files and nothing else."""
-    (texts / "recipe.py").write_text(RECIPE.format(folder=texts))
-    return texts
-
-
-def train(place, workdir, *more):
-    return [
-        ROOT / "train.py",
-        f"--config={place / 'recipe.py'}",
-        f"--workdir={workdir}",
-        "--no_progress",
-        *more,
-    ]
+def train(place, workdir, **keys):
+    """The words of a training with other `train` keys."""
+    more = KEYS | {f"train.{key}": value for key, value in keys.items()}
+    flags = (f"--config.{key}={value}" for key, value in more.items())
+    return [ROOT / "train.py", *train_command(place, workdir, *flags)[1:]]
 
 
 def finish(processes, status=0):
@@ -64,14 +42,14 @@ def finish(processes, status=0):
 
 
 @pytest.mark.slow
-def test_two_processes_train_and_score_as_one_does(place, tmp_path, start):
+def test_two_processes_train_and_score_as_one_does(toy_place, tmp_path, start):
     reports = {}
     for count in (1, 2):
         workdir = tmp_path / str(count)
         # Measuring the speed together, where more steps would fit, changes nothing.
-        minutes = ["--config.train.minutes=1000"] if count == 2 else []
-        finish(start(count, *train(place, workdir, *minutes)))
-        files = (f"--source={place / 'test.en'}", f"--reference={place / 'test.de'}")
+        minutes = {"minutes": 1000} if count == 2 else {}
+        finish(start(count, *train(toy_place, workdir, **minutes)))
+        files = (f"--source={toy_place / 'test.en'}", f"--reference={toy_place / 'test.de'}")
         first, *others = finish(
             start(
                 count,
@@ -120,13 +98,13 @@ def wait_for_step(processes, workdir, step):
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_of_two_stops_both_and_they_continue_exactly(place, tmp_path, start):
+def test_a_signal_to_one_of_two_stops_both_and_they_continue_exactly(toy_place, tmp_path, start):
     """Also after a resume, and with checkpoints all the time. (Ctrl-C is a SIGTERM to itself.)"""
     workdir = tmp_path / "run"
-    long = ("--config.train.steps=100000", "--config.train.evaluate_every=100000")
+    long = {"steps": 100_000, "evaluate_every": 100_000}
     last = 0
     for number, to in ((signal.SIGTERM, 1), (signal.SIGINT, 0)):
-        processes = start(2, *train(place, workdir, *long))
+        processes = start(2, *train(toy_place, workdir, **long))
         wait_for_step(processes, workdir, last + 12)
         processes[to].send_signal(number)
         asked = time.monotonic()
@@ -136,8 +114,8 @@ def test_a_signal_to_one_of_two_stops_both_and_they_continue_exactly(place, tmp_
         newest = max(int(path.name) for path in (workdir / "checkpoints").iterdir())
         assert newest == max(losses(workdir)) > last
         last = newest
-    short = (f"--config.train.steps={last + 2}", "--config.train.evaluate_every=100000")
-    finish(start(2, *train(place, workdir, *short)))
-    finish(start(2, *train(place, tmp_path / "undisturbed", *short)))
+    short = long | {"steps": last + 2}
+    finish(start(2, *train(toy_place, workdir, **short)))
+    finish(start(2, *train(toy_place, tmp_path / "undisturbed", **short)))
     assert losses(workdir) == losses(tmp_path / "undisturbed")
     assert list(losses(workdir)) == list(range(1, last + 3)), "a step is missing or occurs twice"

@@ -1,5 +1,6 @@
 """`distil` in two real processes: byte for byte what one process makes, and stopping together."""
 
+import itertools
 import json
 import signal
 import time
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.commands.distil.test_distil import STUDENT, teacher
+from tests.data.listed import write
 from tests.parallel.test_commands import finish
 from tests.parallel.test_processes import losses
 from transformer_jax.commands.main import STOPPED
@@ -26,9 +28,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("place")
     rest = iter(generate(3, sum(LINES.values())))
     for split, size in LINES.items():
-        pairs = [next(rest) for _ in range(size)]
-        for side, language in ((0, "en"), (1, "de")):
-            (folder / f"{split}.{language}").write_text("".join(f"{p[side]}\n" for p in pairs))
+        write(folder, itertools.islice(rest, size), name=split)
     (folder / "student.py").write_text(STUDENT.replace("FOLDER", str(folder)))
     tokenizers = train_tokenizers(TokenizerConfig(vocab_size=350), generate(3, 500))
     teacher(folder, "teacher", tokenizers)

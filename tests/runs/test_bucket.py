@@ -18,6 +18,7 @@ import pytest
 
 import transformer_jax as tj
 from tests.runs.test_damaged_checkpoints import abstract, items, reopened, save
+from tests.toy_run import train_command
 from tests.training import toy
 from transformer_jax import paths
 from transformer_jax.commands.main import main
@@ -170,44 +171,10 @@ def test_the_log_is_uploaded_now_and_then_and_at_the_end(store, monkeypatch):
     assert [line.split()[-1] for line in lines] == ["one", "two", "three", "four"]
 
 
-TEXT = "dog sees a cat and the old man reads his long book here today"
-
-RECIPE = """
-from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
-from transformer_jax.data.sources.files import Files
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.config import Config, TrainConfig
-
-config = Config(
-    data=DataConfig(source_language="en", target_language="de",
-                    source=Files(train_source=({source!r},), train_target=({target!r},)),
-                    cache_dir={cache!r}, validation_from_train=4),
-    tokenizer=TokenizerConfig(vocab_size=30, byte_fallback=False),
-    batch=BatchConfig(tokens=256, max_length=32, num_buckets=1),
-    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=StackConfig(num_layers=1),
-                      decoder=StackConfig(num_layers=1), max_length=32),
-    train=TrainConfig(steps=4, evaluate_every=4, evaluate_sentences=4, checkpoint_every=4,
-                      log_every=2),
-    decode=DecodeConfig(method=Greedy(), max_length_factor=0.0, max_length_offset=4),
-)
-"""
-
-
 @pytest.mark.slow
-def test_train_eval_translate_and_open(store, tmp_path, capsys, monkeypatch):
-    rng = np.random.default_rng(0)
-    text = [" ".join(rng.choice(TEXT.split(), 5)) for _ in range(40)]
-    source, target = tmp_path / "a.en", tmp_path / "a.de"
-    source.write_text("\n".join(text) + "\n")
-    target.write_text("\n".join(" ".join(line.split()[::-1]) for line in text) + "\n")
-    recipe = tmp_path / "recipe.py"
-    paths = {"source": str(source), "target": str(target), "cache": str(tmp_path / "cache")}
-    recipe.write_text(RECIPE.format(**paths))
-    monkeypatch.chdir(tmp_path)
-
-    command = ["train", f"--config={recipe}", f"--workdir={RUN}", "--no_progress"]
+def test_train_eval_translate_and_open(store, toy_place, capsys, monkeypatch):
+    source, target = toy_place / "test.en", toy_place / "test.de"
+    command = train_command(toy_place, RUN, "--config.train.steps=4")
     assert main(command) == 0
     held = {name.removeprefix("bucket/runs/one/") for name in store.names()}
     assert {
@@ -229,18 +196,18 @@ def test_train_eval_translate_and_open(store, tmp_path, capsys, monkeypatch):
     assert main(["eval", f"--workdir={RUN}", *files, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     scores = json.loads(store.objects["bucket/runs/one/scores.json"])
-    assert scores == {"a.en.best": report}
-    assert report["translations"] == f"{RUN}/translations/a.en.best.txt"
-    written = store.objects["bucket/runs/one/translations/a.en.best.txt"].decode()
-    assert len(written.splitlines()) == 40
+    assert scores == {"test.en.best": report}
+    assert report["translations"] == f"{RUN}/translations/test.en.best.txt"
+    written = store.objects["bucket/runs/one/translations/test.en.best.txt"].decode()
+    assert len(written.splitlines()) == 20
 
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{text[0]}\n".encode())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(source.read_bytes())))
     assert main(["translate", f"--workdir={RUN}", "--checkpoint=latest"]) == 0
-    assert capsys.readouterr().out == written.splitlines(keepends=True)[0]
+    assert capsys.readouterr().out == written
     assert tj.open_run(RUN).translator("4").model.config.d_model == 16
 
     more = ["--config.train.steps=1", f"--config.train.init_from={RUN}"]
-    assert main(["train", f"--config={recipe}", f"--workdir={RUN}-tuned", *more]) == 0
+    assert main(train_command(toy_place, f"{RUN}-tuned", *more)) == 0
     tuned = tj.open_run(f"{RUN}-tuned")
     assert tuned.config.train.init_from == RUN
     assert tuned.tokenizers().files() == tj.open_run(RUN).tokenizers().files()
