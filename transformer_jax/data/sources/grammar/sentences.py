@@ -31,7 +31,7 @@ NUM_LONG, NUM_SHORT, NUM_SHORTEST = 19_000, 3_000, 62_000
 class Grammar(Source):
     """About 82,000 sentence pairs drawn from a small grammar; see `sentences.py`."""
 
-    #: English to German, unless the config says otherwise.
+    # English to German, unless the config says otherwise.
     languages = ("en", "de")
 
     def has(self, split: Split) -> bool:

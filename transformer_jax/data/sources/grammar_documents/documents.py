@@ -60,10 +60,10 @@ class GrammarDocuments(Source):
     #: of invented words, one after the other, in recall; one number is drawn of those that fit
     seed: int = 0  #: another one draws other documents
 
-    #: English to German, unless the config says otherwise.
+    # English to German, unless the config says otherwise.
     languages = ("en", "de")
 
-    #: `BOUNDARY` ends each.
+    # `BOUNDARY` ends each.
     has_documents = True
 
     def has(self, split: Split) -> bool:
