@@ -46,7 +46,8 @@ COMMON = """model.norm_placement=post model.start_id=none model.unused_ids=0,1,3
     model.encoder.position=sinusoidal(form=tensor2tensor) model.output_bias=true
     model.decoder.position=sinusoidal(form=tensor2tensor) model.matmul_dtype=float32
     model.encoder.num_layers=1 model.decoder.num_layers=1 decode.method=greedy
-    tokenizer.byte_fallback=true model.norm=layer"""
+    tokenizer.byte_fallback=true model.norm=layer batch.num_buckets=5
+    train.schedule.warmup_steps=120"""
 MODELS = {
     "student": "model.decoder.mixers=ssru",
     "attention": "tokenizer.joint=false tokenizer.vocab_size=650 model.tie_embeddings=decoder "
