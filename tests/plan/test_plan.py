@@ -46,6 +46,21 @@ def made():
     return make_plan(CONFIG, this_machine())
 
 
+def test_the_memory_is_asked_of_a_device_of_this_process(monkeypatch):
+    """The first device of several processes is another process's in all but one."""
+
+    class Remote:
+        device_kind = "NVIDIA H100"
+
+        def memory_stats(self):
+            raise jax.errors.JaxRuntimeError("only supported for addressable devices")
+
+    remote = Remote()
+    monkeypatch.setattr(jax, "devices", lambda: [remote, *jax.local_devices()])
+    here = this_machine()
+    assert here.devices[0] is remote and here.memory == here.device.memory > 2**30
+
+
 def test_a_plan_for_this_machine(made):
     devices = jax.device_count()
     assert made.mesh["data"] == devices

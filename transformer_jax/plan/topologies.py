@@ -40,6 +40,6 @@ def this_machine() -> Target:
     devices = jax.devices()
     known = (*TPUS.values(), *(gpu.device for gpu in NODES.values()), L4)
     device = next((each for each in known if re.fullmatch(each.kind, devices[0].device_kind)), None)
-    stats = devices[0].memory_stats() or {}
+    stats = jax.local_devices()[0].memory_stats() or {}  # those of other processes have none here
     memory = stats.get("bytes_limit") or (device.memory if device else None)
     return Target(devices, device, memory, send_rate=lambda _: device.link if device else 0.0)
