@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
+#: What to do when a training cannot write a file beside its checkpoints.
+STILL_WHOLE = (
+    "; stopped, the checkpoints are whole: make room there and start the same command again"
+)
+
 
 class UserError(Exception):
     """Bad input: a file, a line, a config key.
@@ -74,6 +79,21 @@ def as_user_error(
         reason = f"{type(error).__name__}: " * named + first_line(error)
         reason = reason if what.endswith(":") else f"({reason})"
         raise UserError(f"{what} {reason}{then}") from error
+
+
+@contextlib.contextmanager
+def writing_to(
+    path: os.PathLike[str], advice: str = "", kind: type[UserError] = UserError
+) -> Iterator[None]:
+    """Says in one line that a file or folder cannot be written, and why.
+
+    Raises:
+        UserError: of the kind that is given.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"cannot write {path}: {error.strerror}{advice}") from error
 
 
 def first_line(error: BaseException) -> str:

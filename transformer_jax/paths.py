@@ -26,10 +26,6 @@ from transformer_jax.errors import UserError, as_user_error, first_line
 
 #: The file of a folder that says what it is made of.
 RECORD = "made_of.json"
-#: What to do when a training cannot write a file beside its checkpoints.
-STILL_WHOLE = (
-    "; stopped, the checkpoints are whole: make room there and start the same command again"
-)
 _LEFT_AFTER = 24 * 60 * 60  # seconds without a write, after which no process fills a folder
 _NO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM)
 
@@ -167,21 +163,6 @@ def writing(folder: epath.Path, flag: str) -> Iterator[None]:
             f"{folder}: cannot be written ({error.strerror}): free some space, or name another "
             f"{flag}"
         ) from None
-
-
-@contextlib.contextmanager
-def writing_to(
-    path: epath.Path, advice: str = "", kind: type[UserError] = UserError
-) -> Iterator[None]:
-    """Says in one line that a file or folder cannot be written, and why.
-
-    Raises:
-        UserError: of the kind that is given.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise kind(f"cannot write {path}: {error.strerror}{advice}") from error
 
 
 def made(

@@ -17,16 +17,14 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
-from transformer_jax.errors import CannotSave, UserError, first_line
+from transformer_jax.errors import STILL_WHOLE, CannotSave, UserError, first_line, writing_to
 from transformer_jax.parallel.processes import from_first, is_first
 from transformer_jax.paths import (
-    STILL_WHOLE,
     absolute,
     in_bucket,
     move_folder,
     remove_folder,
     write_whole,
-    writing_to,
 )
 from transformer_jax.runs.damage import find_damage, write_manifest
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from transformer_jax.paths import STILL_WHOLE, GrowingFiles, write_whole, writing_to
+from transformer_jax.errors import STILL_WHOLE, writing_to
+from transformer_jax.paths import GrowingFiles, write_whole
 
 if TYPE_CHECKING:
     from transformer_jax.runs.tracking import Tracking

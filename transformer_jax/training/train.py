@@ -11,11 +11,11 @@ from collections.abc import Callable
 import numpy as np
 
 from transformer_jax.config import Config, to_json
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, writing_to
 from transformer_jax.models.config import check_model_config
 from transformer_jax.parallel.mesh import make_mesh
 from transformer_jax.parallel.processes import from_first, is_first
-from transformer_jax.paths import as_path, write_whole, writing_to
+from transformer_jax.paths import as_path, write_whole
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.folder import UNSEEN, Run
 from transformer_jax.runs.lock import only_run
