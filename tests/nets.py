@@ -333,6 +333,7 @@ def kept_net() -> Any:
         if name == "stopped":  # a run does not continue in a folder of another name
             shutil.rmtree(name, ignore_errors=True)
             shutil.copytree(kept, name)
+            command(*train_words(name))  # `trained` may have trained its own before
             found[name] = trained_net(name)
             continue
         shutil.copytree(kept, f"kept_{name}")
