@@ -64,6 +64,16 @@ def test_outputs_and_gradients_are_those_of_the_matrix(causal):
         np.testing.assert_allclose(got_grad, want_grad, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("side", ["norm_q_BLHR", "norm_k_BLHR"])
+def test_the_normaliser_takes_the_features_that_it_is_not_given_from_the_numerator(side):
+    q, k = arguments()[4:]
+    _, _, v, log_scale, other, _ = arguments(seed=1)
+    got = causal_attention(q, k, v, log_scale, CHUNK, **{side: other})
+    both = {"norm_q_BLHR": q, "norm_k_BLHR": k} | {side: other}
+    want = causal_attention(q, k, v, log_scale, CHUNK, **both)
+    np.testing.assert_allclose(got, want, atol=2e-5)
+
+
 def test_steps_reach_the_same_outputs_and_sums():
     q, k, v, log_scale, norm_q, norm_k = arguments()
     want = np.asarray(causal_attention(q, k, v, log_scale, CHUNK, norm_q, norm_k))

@@ -130,8 +130,8 @@ def causal_kernel_attention(
     """
     batch, length, heads, _ = q_BLHR.shape
     chunk = min(chunk, length)
-    if norm_q_BLHR is None or norm_k_BLHR is None:
-        norm_q_BLHR, norm_k_BLHR = q_BLHR, k_BLHR
+    norm_q_BLHR = q_BLHR if norm_q_BLHR is None else norm_q_BLHR
+    norm_k_BLHR = k_BLHR if norm_k_BLHR is None else norm_k_BLHR
     q, k, v = (chunked(x.astype(jnp.float32), chunk) for x in (q_BLHR, k_BLHR, v_BLHV))
     log_scale_BNCH = chunked(log_scale_BLH, chunk, fill=MASKED)
     # The largest log scale up to each position, without the later ones.
@@ -157,7 +157,8 @@ def causal_kernel_attention(
     scores_BNHCC = jnp.einsum("bnchr,bnmhr->bnhcm", q, k) * decay_BNHCC
     y_BNCHV = jnp.einsum("bnhcm,bnmhv->bnchv", scores_BNHCC, v)
     y_BNCHV += jnp.einsum("bnchr,bnhrv->bnchv", q, value_BNHRV) * past_BNCH[..., None]
-    if norm_q_BLHR is not q_BLHR:  # otherwise the same scores serve both
+    # Otherwise the same scores serve both.
+    if norm_q_BLHR is not q_BLHR or norm_k_BLHR is not k_BLHR:
         scores_BNHCC = jnp.einsum("bnchr,bnmhr->bnhcm", norm_q, norm_k) * decay_BNHCC
     norm_BNCH = jnp.swapaxes(scores_BNHCC.sum(axis=-1), 2, 3)
     norm_BNCH += jnp.einsum("bnchr,bnhr->bnch", norm_q, key_BNHR) * past_BNCH
