@@ -148,6 +148,13 @@ def break_it(
     patch.setattr(whole, change(pkgutil.resolve_name(whole)))
 
 
+def run_all(tests: list[Callable[[], None]], at_least: int = 1) -> None:
+    """Runs the tests, of which there have to be so many."""
+    assert len(tests) >= at_least
+    for test in tests:
+        test()
+
+
 def failures(tests: Iterable[Callable[[], None]]) -> int:
     """How many of the tests fail."""
     count = 0

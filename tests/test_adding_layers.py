@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.followed_page import break_it, failures
+from tests.followed_page import break_it, failures, run_all
 
 READS = "docs/adding_*.md"
 LAYERS = "layers.test_dynamic_tanh_and_maxout"
@@ -21,16 +21,12 @@ ADDED = {
 
 @pytest.mark.parametrize("name", ADDED)
 def test_what_is_added_passes_the_tests_of_its_kind(tests_of, name):
-    tests = tests_of(ADDED[name][0], name)
-    assert len(tests) > 2
-    for test in tests:
-        test()
+    run_all(tests_of(ADDED[name][0], name), at_least=3)
 
 
 @pytest.mark.parametrize("name", ADDED)
 def test_the_tests_of_the_page_pass_and_can_fail(tree, tests_of, monkeypatch, name):
     _, own, place, fail = ADDED[name]
-    for test in tests_of(own):
-        test()
+    run_all(tests_of(own))
     break_it(tree, monkeypatch, place, lambda call: lambda *args: 1.01 * call(*args))
     assert failures(tests_of(own)) == fail

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.followed_page import PAGES, break_it, copied, failures, run_commands
+from tests.followed_page import PAGES, break_it, copied, failures, run_all, run_commands
 
 READS = "docs/adding_*.md"
 #: What the pages add -> the tests of its kind, and the page's own.
@@ -24,10 +24,7 @@ ADDED = {
 
 @pytest.mark.parametrize("name", ADDED)
 def test_what_is_added_passes_the_tests_of_its_kind(tests_of, name):
-    tests = tests_of(ADDED[name][0], name)
-    assert len(tests) > 2
-    for test in tests:
-        test()
+    run_all(tests_of(ADDED[name][0], name), at_least=3)
 
 
 def test_every_source_still_has_an_example(tree):
@@ -36,8 +33,7 @@ def test_every_source_still_has_an_example(tree):
 
 @pytest.mark.parametrize("name", ADDED)
 def test_the_tests_of_the_page(tests_of, name):
-    for test in tests_of(ADDED[name][1]):
-        test()
+    run_all(tests_of(ADDED[name][1]))
 
 
 @pytest.mark.parametrize(
