@@ -61,7 +61,11 @@ def optional(module: str, use: str, extra: str) -> Any:
 
 @contextlib.contextmanager
 def as_user_error(
-    what: str, *kinds: type[Exception], then: str = "", named: bool = False
+    what: str,
+    *kinds: type[Exception],
+    then: str = "",
+    named: bool = False,
+    become: type[UserError] = UserError,
 ) -> Iterator[None]:
     """Around calls of other libraries: their errors become `WHAT (the error's first line)THEN`.
 
@@ -70,6 +74,7 @@ def as_user_error(
         kinds: of errors that become a `UserError`; others, and a `UserError`, stay what they are.
         then: what to do, after the error's own words.
         named: these begin with the error's type, where libraries raise many.
+        become: the type that they get.
     """
     try:
         yield
@@ -78,22 +83,7 @@ def as_user_error(
     except kinds as error:
         reason = f"{type(error).__name__}: " * named + first_line(error)
         reason = reason if what.endswith(":") else f"({reason})"
-        raise UserError(f"{what} {reason}{then}") from error
-
-
-@contextlib.contextmanager
-def writing_to(
-    path: os.PathLike[str], advice: str = "", kind: type[UserError] = UserError
-) -> Iterator[None]:
-    """Says in one line that a file or folder cannot be written, and why.
-
-    Raises:
-        UserError: of the kind that is given.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise kind(f"cannot write {path}: {error.strerror}{advice}") from error
+        raise become(f"{what} {reason}{then}") from error
 
 
 def first_line(error: BaseException) -> str:

@@ -17,7 +17,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
-from transformer_jax.errors import STILL_WHOLE, CannotSave, UserError, first_line, writing_to
+from transformer_jax.errors import STILL_WHOLE, CannotSave, UserError, as_user_error, first_line
 from transformer_jax.parallel.processes import from_first, is_first
 from transformer_jax.paths import (
     absolute,
@@ -127,7 +127,8 @@ class Checkpoints:
             reason = problems or f"checkpoint {last} is gone"
             _LOGGER.warning("damaged checkpoint (%s): falling back to step %d", reason, newest)
         self._remove_half_saved()  # left by a kill
-        with writing_to(folder := self.workdir / "checkpoints"):
+        folder = self.workdir / "checkpoints"
+        with as_user_error(f"cannot write {folder}:", OSError):
             folder.mkdir(parents=True, exist_ok=True)
         return newest, list(damage)
 
@@ -227,7 +228,8 @@ class Checkpoints:
     def _note(self) -> None:
         if self._to_note is not None and is_first():
             path = self.workdir / _LAST
-            with writing_to(path, STILL_WHOLE, CannotSave):
+            failed = f"cannot write {path}:"
+            with as_user_error(failed, OSError, then=STILL_WHOLE, become=CannotSave):
                 write_whole(path, (json.dumps({"step": self._to_note}) + "\n").encode())
         self._to_note = None
 

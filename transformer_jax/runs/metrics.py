@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from transformer_jax.errors import STILL_WHOLE, writing_to
+from transformer_jax.errors import STILL_WHOLE, as_user_error
 from transformer_jax.paths import GrowingFiles, write_whole
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class MetricsLog:
         self, workdir: epath.Path, start_step: int, trackers: "Sequence[Tracker]" = ()
     ) -> None:
         file = workdir / "metrics.jsonl"
-        self._writing = partial(writing_to, file, STILL_WHOLE)
+        failed = f"cannot write {file}:"
+        self._writing = partial(as_user_error, failed, OSError, then=STILL_WHOLE)
         records = read_metrics(workdir)
         if records and not start_step:
             _LOGGER.info(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from transformer_jax.config import Config, to_json
-from transformer_jax.errors import UserError, writing_to
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.models.config import check_model_config
 from transformer_jax.parallel.mesh import make_mesh
 from transformer_jax.parallel.processes import from_first, is_first
@@ -112,7 +112,7 @@ def train(
             if not start.has_folder and file.exists():
                 raise UserError(f"{path}: another run was started here meanwhile")
             data.tokenizers.save(path / "tokenizer")
-            with writing_to(file):
+            with as_user_error(f"cannot write {file}:", OSError):
                 if start.is_new and not settled.train.init_from:  # else there was an earlier text
                     counts = data.corpus.source.counts(data.tokenizers.source.vocab_size)
                     unseen = np.flatnonzero(counts == 0).tolist()
