@@ -43,6 +43,7 @@ SESSION = (
         (
             (str(ROOT / "train.py"), f"--config={ROOT / 'configs' / 'quickstart.py'}", RUN),
             (str(ROOT / "eval.py"), RUN),
+            (*CLI, "inspect", RUN),
         ),
         r"en -> de.*|\d[\d,]* parameters.*|step \d+: validation.*|drew .*cross.*|BLEU.*"
         r"|.*\| step \d*[05]0/450, .*",

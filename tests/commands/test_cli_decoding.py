@@ -300,6 +300,8 @@ def test_inspect_draws_every_layer_and_head(folder, tmp_path, monkeypatch, comma
 @pytest.mark.parametrize(
     ("more", "words"),
     [
+        ([], "has no metrics and no validation set"),
+        (["--effective"], "--effective is of one sentence"),
         (["the dog", "--output=heat.jpg"], "--output=heat.jpg: the picture is a PNG"),
         (["the dog " * 40, "a cat"], "the source has .* the model takes only 32"),
         (["the dog", "a cat " * 40], "the target has .* the model takes only 32"),

@@ -85,7 +85,7 @@ def test_an_imported_model_is_inspected_planned_and_reported(folder, tmp_path, c
     assert f"parameters              {num_params(open_run(run).config.model):,};" in printed
     opened = open_run(run)
     config = replace(opened.config, data=replace(opened.config.data, source=files))
-    texts = list(report(Run(opened.path, config)))
+    texts = list(report(Run(opened.path, config), opened.translator()))
     assert texts[0].startswith("  en: the dog\n  de: ") and texts[-1].startswith("drew ")
     assert main(["eval", f"--workdir={run}"]) == 2
     assert "no test set in the config of this run" in capsys.readouterr().err

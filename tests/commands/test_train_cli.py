@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -37,8 +38,6 @@ def test_the_run_folder_holds_what_the_readme_says(toy_run):
         "checkpoints/8/tokenizer/joint.model",
         "checkpoints/8/manifest.json",
         "log.txt",
-        "plots/training.png",
-        "plots/cross_attention.png",
         "unseen_pieces.json",
         "tensorboard",
     } <= held
@@ -101,10 +100,19 @@ def test_the_log_has_what_the_user_was_told(toy_run):
         "training pairs",
         "first step done",
         "validation BLEU",
-        "drew ",
-        f"score it with: transformer-jax eval --workdir={toy_run}",
     ):
         assert words in text
+
+
+def test_inspect_shows_translations_and_draws_the_pictures(toy_run, tmp_path, capsys):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    assert main(["inspect", f"--workdir={run}"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("  reference: ") == 4
+    for name in ("training", "cross_attention"):
+        picture = run / "plots" / f"{name}.png"
+        assert f"drew {picture}\n" in printed
+        assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_run_that_ends_within_its_warm_up_is_told_so(toy_place, toy_run, tmp_path, capsys):

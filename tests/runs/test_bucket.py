@@ -182,15 +182,17 @@ def test_train_eval_translate_and_open(store, toy_place, capsys, monkeypatch):
         "tokenizer/joint.model",
         "metrics.jsonl",
         "log.txt",
-        "plots/training.png",
-        "plots/cross_attention.png",
         "checkpoints/4/manifest.json",
         "last_checkpoint.json",
     } <= held
     assert main([*command, "--config.train.seed=8"]) == 2
     assert "another config (train.seed" in capsys.readouterr().err
     log = store.objects["bucket/runs/one/log.txt"].decode()
-    assert "validation BLEU" in log and "score it with" in log
+    assert "validation BLEU" in log
+    assert main(["inspect", f"--workdir={RUN}"]) == 0
+    pictures = {f"bucket/runs/one/plots/{name}.png" for name in ("training", "cross_attention")}
+    assert pictures <= set(store.names())
+    capsys.readouterr()
 
     files = [f"--source={source}", f"--reference={target}"]
     assert main(["eval", f"--workdir={RUN}", *files, "--json"]) == 0

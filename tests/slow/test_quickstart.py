@@ -61,5 +61,6 @@ def test_the_quickstart_scores_97_and_translates_the_session_of_the_readme(tmp_p
     lines = "".join(source + "\n" for source in EXAMPLES)
     found = call("-c", code, "translate", f"--workdir={tmp_path}", input=lines)
     assert found.splitlines() == list(EXAMPLES.values())
+    call("-c", code, "inspect", f"--workdir={tmp_path}")
     for picture in ("training.png", "cross_attention.png"):
         assert (tmp_path / "plots" / picture).stat().st_size > 0

@@ -23,10 +23,7 @@ fit.
 
 import argparse
 import logging
-import math
 import os
-import time
-from typing import TYPE_CHECKING
 
 from transformer_jax.commands.flags import Parser
 from transformer_jax.commands.main import STOPPED
@@ -35,9 +32,6 @@ from transformer_jax.commands.run_flags import add_process_arguments, start_proc
 from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
-
-if TYPE_CHECKING:
-    from transformer_jax.runs.folder import Run
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -81,8 +75,7 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.plan.topologies import this_machine
     from transformer_jax.training.train import train
 
-    here, began = this_machine(), time.perf_counter()
-    stop = StopOnSignals()
+    here, stop = this_machine(), StopOnSignals()
     trained = train(
         config,
         args.workdir,
@@ -96,8 +89,11 @@ def run(args: argparse.Namespace) -> int:
         _LOGGER.info("stopped and saved; the same command continues the run")
         return STOPPED
     if is_first():
-        minutes = (time.perf_counter() - began) / 60
-        _report(trained, with_samples=minutes < (trained.config.train.minutes or math.inf))
+        workdir = f"--workdir={trained.path}"
+        _LOGGER.info(
+            f"trained; score it with: transformer-jax eval {workdir}; see what it does with: "
+            f"transformer-jax inspect {workdir}"
+        )
     gather([])  # all processes end together
     return 0
 
@@ -119,14 +115,3 @@ def plan(args: argparse.Namespace) -> int:
     )
     print(as_text(made))
     return 0 if made.fits else DOES_NOT_FIT
-
-
-def _report(trained: "Run", *, with_samples: bool) -> None:
-    from transformer_jax.runs.log import RunLog
-    from transformer_jax.viewing.samples import report
-
-    with RunLog() as log:
-        log.open(trained.path)
-        for text in report(trained) if with_samples else ():
-            _LOGGER.info(text)
-        _LOGGER.info("trained; score it with: transformer-jax eval --workdir=%s", trained.path)

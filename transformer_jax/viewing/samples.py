@@ -1,4 +1,4 @@
-"""The report after training: translations of a few sentences, and pictures."""
+"""What a run has learned: translations of a few sentences, and pictures."""
 
 import itertools
 from collections.abc import Iterator
@@ -17,11 +17,15 @@ from transformer_jax.vocabulary import EOS_ID
 _SHOWN = 4
 
 
-def report(run: Run) -> Iterator[str]:
+def report(run: Run, translator: Translator) -> Iterator[str]:
     """Translates validation sentences and draws the pictures of a run.
 
     The heat map shows the sentence, among the first 40 of the validation set, whose word order
     changes most.
+
+    Args:
+        run: whose folder gets the pictures.
+        translator: of the run.
 
     Yields:
         Texts for the user: the translations, and the path of each picture under `plots/`.
@@ -31,7 +35,6 @@ def report(run: Run) -> Iterator[str]:
     if has_split(data, "validation", data.languages):
         pairs = list(itertools.islice(read_pairs(data, "validation"), 40))
         sources = [source for source, _ in pairs]
-        translator = run.translator()
         translations = [best for (best,) in translator.decode(sources, num_best=1).translations]
         for (source, reference), translation in zip(pairs[:_SHOWN], translations, strict=False):
             yield (
