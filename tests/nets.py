@@ -112,7 +112,7 @@ RUNS = {
     "links": """quickstart FILES SMALL data.source.train_alignment=train.links train.steps=40
         train.alignment_weight=0.5 model.cross=full(alignment_head=0)""",
     "noise": f"""quickstart SMALL data.validation_from_train=20 train.steps=40
-        data.corpora={CORPUS}),{CORPUS},noise=typos,upper_case,numbers,weight=0.5)""",
+        data.corpora={CORPUS}),{CORPUS},noise='typos,upper_case,numbers',weight=0.5)""",
     "served": """quickstart FILES SMALL data.source_language=en data.target_language=de
         train.steps=600""",
     "marian": """quickstart FILES SMALL train.steps=40 model.norm_placement=post model.d_model=64
