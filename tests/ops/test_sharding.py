@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
@@ -50,7 +51,8 @@ def test_specs(names, shape, expected):
 def test_devices_that_share_only_the_batch_each_keep_a_part_of_a_matrix(axes, shape, expected):
     mesh = AbstractMesh(axes, ("data", "fsdp", "tensor"))
     whole = NamedSharding(mesh, PartitionSpec())
-    assert kept_sharding(whole, shape).spec == expected
+    parameter = jax.ShapeDtypeStruct(shape, np.float32, sharding=whole)
+    assert kept_sharding(parameter).spec == expected
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones():

@@ -14,7 +14,7 @@ from flax import linen as nn
 from flax.errors import ScopeParamShapeError
 from flax.traverse_util import flatten_dict
 from jax import Array
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.layers.parameters import MatrixBox, TableBox
@@ -28,6 +28,7 @@ from transformer_jax.ops.arrays import AnyArray
 from transformer_jax.ops.int8_products import quantize
 from transformer_jax.ops.losses import SoftLabels, alignment_loss
 from transformer_jax.ops.matrices import Int8Matrix, Table, in_dtypes
+from transformer_jax.parallel.mesh import param_shardings, shapes_on
 from transformer_jax.vocabulary import BOS_ID
 
 #: Nested dicts of arrays.
@@ -102,9 +103,13 @@ def init(config: ModelConfig, key: Array) -> Params:
     return nn.unbox(_init_variables(config, key))
 
 
-def abstract_params(config: ModelConfig) -> Params:
-    """Shapes and dtypes of the parameters, without allocating any."""
-    return nn.unbox(_abstract_boxes(config))
+def abstract_params(config: ModelConfig, mesh: Mesh | None = None) -> Params:
+    """Shapes and dtypes of the parameters, and with a mesh shardings, without allocating any."""
+    shapes: Params = nn.unbox(_abstract_boxes(config))
+    if mesh is None:
+        return shapes
+    axes = logical_axes(config)
+    return shapes_on(shapes, param_shardings(axes, shapes, mesh))
 
 
 @functools.lru_cache(maxsize=32)
@@ -194,6 +199,13 @@ def decoding_axes(config: ModelConfig, weights: WeightForm = "float") -> Any:
         for tree in (_abstract_boxes(config), logical_axes(config))
     )
     return jax.tree.map(axes, boxes, names, held, is_leaf=_is_box)
+
+
+def abstract_held(config: ModelConfig, weights: WeightForm, mesh: Mesh) -> Any:
+    """As `abstract_params`, of the parameters of `for_decoding`."""
+    shapes = jax.eval_shape(lambda w: for_decoding(config, w, weights), abstract_params(config))
+    axes = decoding_axes(config, weights)
+    return shapes_on(shapes, param_shardings(axes, shapes, mesh))
 
 
 def _is_box(x: Any) -> bool:

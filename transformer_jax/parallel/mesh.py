@@ -124,7 +124,7 @@ def only_data(mesh: Mesh | AbstractMesh) -> bool:
     return bool(1 < mesh.size == mesh.shape["data"])
 
 
-def kept_sharding(of_parameter: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
+def kept_sharding(parameter: jax.ShapeDtypeStruct) -> NamedSharding:
     """Where a trained parameter, its average and its part of the optimizer's state are kept.
 
     On a mesh that splits only the rows of a batch, each device keeps and updates a part, and sends
@@ -133,10 +133,11 @@ def kept_sharding(of_parameter: NamedSharding, shape: tuple[int, ...]) -> NamedS
     is. The first axis that the number of devices divides is split. Vectors are not: they are small,
     and each would be sent by itself.
     """
-    mesh = of_parameter.mesh
+    own, shape = parameter.sharding, parameter.shape
+    mesh = own.mesh
     axis = next((axis for axis, size in enumerate(shape) if size % mesh.size == 0), None)
     if axis is None or len(shape) < 2 or not only_data(mesh):
-        return of_parameter
+        return own
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, "data"))
 
 
@@ -163,6 +164,11 @@ def process_share(mesh: Mesh) -> tuple[int, int]:
 def shapes_on(shapes: Any, shardings: Any) -> Any:
     """Adds shardings to a tree of `jax.ShapeDtypeStruct`s."""
     return jax.tree.map(lambda shape, split: shape.update(sharding=split), shapes, shardings)
+
+
+def shardings_of(shapes: Any) -> Any:
+    """The inverse of `shapes_on`."""
+    return jax.tree.map(lambda shape: shape.sharding, shapes)
 
 
 def param_shardings(logical: Any, abstract: Any, mesh: Mesh) -> Any:

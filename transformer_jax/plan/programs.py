@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import Config
 from transformer_jax.decoding.config import DecodeConfig, while_training
-from transformer_jax.models import api
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.parallel.mesh import (
@@ -24,8 +23,6 @@ from transformer_jax.parallel.mesh import (
     batch_sharding,
     decoding_rows,
     make_mesh,
-    param_shardings,
-    shapes_on,
 )
 from transformer_jax.plan.devices import Target
 from transformer_jax.recipes import ByPairs
@@ -93,10 +90,7 @@ class Compiler:
 
     def decoding_params(self, config: DecodeConfig, mesh: Mesh) -> Any:
         """The parameters that decoding reads, as shapes with shardings over a mesh."""
-        convert = partial(self._decoded.for_decoding, weights=config.weights)
-        shapes = jax.eval_shape(convert, api.abstract_params(self._decoded.config))
-        axes = self._decoded.decoding_axes(config.weights)
-        return shapes_on(shapes, param_shardings(axes, shapes, mesh))
+        return self._decoded.abstract_held(config.weights, mesh)
 
     def decode(self, config: DecodeConfig, length: int) -> Program:
         """Compiles the decoding of a batch of sentences of `length` tokens, encoder included.

@@ -17,12 +17,12 @@ from jax.sharding import Mesh
 from transformer_jax.config import Config, from_json, override
 from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.models.api import Params, abstract_params, logical_axes
+from transformer_jax.models.api import Params, abstract_params
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import MEASURED, from_paths
 from transformer_jax.models.quantization import Int8Given
-from transformer_jax.parallel.mesh import decoding_mesh, param_shardings, shapes_on
+from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.paths import absolute, as_path
 from transformer_jax.runs.checkpoints import (
     checkpoint_folder,
@@ -323,8 +323,7 @@ class Run:
                 "latest for the newest whole one"
             )
         model = self.config.model
-        abstract = abstract_params(model)
-        target = shapes_on(abstract, param_shardings(logical_axes(model), abstract, mesh))
+        target = abstract_params(model, mesh)
         # Each process reads for itself, so that one may read while others do something else.
         index = jax.process_index()
         alone = ocp.options.MultiprocessingOptions(

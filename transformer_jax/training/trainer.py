@@ -31,10 +31,10 @@ from transformer_jax.parallel.mesh import (
     batch_devices,
     batch_sharding,
     kept_sharding,
-    param_shardings,
     process_share,
     replicated,
     shapes_on,
+    shardings_of,
 )
 from transformer_jax.runs.pretrained import TEACHER, open_named
 from transformer_jax.training.ahead import Ahead, Program
@@ -82,30 +82,26 @@ class Trainer:
         for key in ("label_smoothing", "alignment_weight", "teacher") if loss else ():
             if (value := getattr(train, key)) != getattr(TrainConfig(), key):
                 raise UserError(f"train.{key}={value!r} has no effect with a loss of one's own")
-        abstract, axes = api.abstract_params(model), api.logical_axes(model)
-        self.trained = trained_paths(train.frozen, abstract)
+        params, everywhere = api.abstract_params(model, mesh), replicated(mesh)
+        self.trained = trained_paths(train.frozen, params)
         self._optimizer = self._optimizer_of(self.horizon)
         shapes: TrainState = jax.eval_shape(self._new_state, {})
-        everywhere = replicated(mesh)
-        params = param_shardings(axes, shapes.params, mesh)
-        trained_shapes = subset(shapes.params, self.trained)
-        kept = jax.tree.map(
-            lambda s, x: kept_sharding(s, x.shape), subset(params, self.trained), trained_shapes
-        )
+        trained = subset(params, self.trained)
+        kept = jax.tree.map(kept_sharding, trained)
         opt_state = optax.tree.map_params(
             self._optimizer,
             # Adafactor's factored statistics have other shapes than parameters: not split.
             lambda leaf, sharding, shape: sharding if leaf.shape == shape.shape else everywhere,
             shapes.opt_state,
             kept,
-            trained_shapes,
+            trained,
             transform_non_params=lambda _: everywhere,
         )
         ema = kept if shapes.ema else {}
-        params = overlaid(params, kept)
+        params = overlaid(shardings_of(params), kept)
         self._shardings = TrainState(everywhere, params, opt_state, ema, everywhere, everywhere)
         self.abstract: TrainState = shapes_on(shapes, self._shardings)
-        self._gradient = gradients_like(shapes_on(trained_shapes, kept))
+        self._gradient = gradients_like(shapes_on(trained, kept))
         objective = Objective(model, train, self.trained, loss)
         self._step = make_train_step(objective, self._optimizer_of, mesh, self._shardings)
         self._in_halves = mesh.devices.flat[0].platform == "cpu"

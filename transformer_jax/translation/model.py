@@ -17,6 +17,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import Mesh
 
 from transformer_jax.errors import UserError
 from transformer_jax.models import api, inside
@@ -62,17 +63,17 @@ class Model:
         assert size is not None, "the config of a trained model has its vocabulary sizes"
         return size
 
-    def logical_axes(self) -> Any:
-        """For every parameter a `PartitionSpec` of logical axis names."""
-        return self._join(self._map(api.logical_axes))
+    def abstract_params(self, mesh: Mesh) -> Any:
+        """The parameters as shapes with shardings."""
+        return self._join(self._map(lambda m: api.abstract_params(m, mesh)))
 
     def for_decoding(self, params: Any, weights: WeightForm) -> Any:
         """Parameters in the form that decoding holds."""
         return self._join(self._map(lambda m, p: api.for_decoding(m, p, weights), params))
 
-    def decoding_axes(self, weights: WeightForm) -> Any:
-        """As `logical_axes`, of the parameters of `for_decoding`."""
-        return self._join(self._map(lambda m: api.decoding_axes(m, weights)))
+    def abstract_held(self, weights: WeightForm, mesh: Mesh) -> Any:
+        """What `for_decoding` gives, as shapes with shardings."""
+        return self._join(self._map(lambda m: api.abstract_held(m, weights, mesh)))
 
     def apply(self, params: Any, *arrays: AnyArray) -> Array:
         """Logits [B, T, V]: log-probabilities up to a constant of each position.

@@ -22,7 +22,7 @@ from transformer_jax.ops.key_value_cache import PerSentence, map_state
 from transformer_jax.ops.matrices import holds_int8
 from transformer_jax.ops.sharding import constrain
 from transformer_jax.ops.sums import wide_sums
-from transformer_jax.parallel.mesh import activations_on, param_shardings
+from transformer_jax.parallel.mesh import activations_on, shardings_of
 from transformer_jax.translation.model import Model
 from transformer_jax.vocabulary import BOS_ID, PAD_ID, UNK_ID
 
@@ -53,9 +53,8 @@ def hold_params(model: Model, params: Any, weights: WeightForm, mesh: Mesh | Non
     shardings = None
     if mesh is not None:
         # Those that are laid out already stay where they are.
-        params = jax.device_put(params, param_shardings(model.logical_axes(), params, mesh))
-        shapes = jax.eval_shape(lambda params: model.for_decoding(params, weights), params)
-        shardings = param_shardings(model.decoding_axes(weights), shapes, mesh)
+        params = jax.device_put(params, shardings_of(model.abstract_params(mesh)))
+        shardings = shardings_of(model.abstract_held(weights, mesh))
     convert = jax.jit(type(model).for_decoding, static_argnums=(0, 2), out_shardings=shardings)
     return convert(model, params, weights)
 

@@ -18,7 +18,7 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.parallel.mesh import decoding_rows, make_mesh, param_shardings, shapes_on
+from transformer_jax.parallel.mesh import decoding_rows, make_mesh, shardings_of
 from transformer_jax.plan.devices import Target
 from transformer_jax.plan.hlo import parse
 from transformer_jax.plan.planner import rows_of
@@ -155,11 +155,10 @@ def _search_job(config: Config, mesh: Mesh, part: str, seconds: float) -> Job:
 
     @cache
     def params() -> Any:
-        shapes = jax.eval_shape(begin)
-        return shapes_on(shapes, param_shardings(model.decoding_axes(weights), shapes, mesh))
+        return model.abstract_held(weights, mesh)
 
     def lower_params() -> Any:
-        return jax.jit(begin, out_shardings=jax.tree.map(lambda x: x.sharding, params())).lower()
+        return jax.jit(begin, out_shardings=shardings_of(params())).lower()
 
     def lower_search() -> Any:
         how = {"model": model, "method": method.static, "max_length": length, "mesh": mesh}
