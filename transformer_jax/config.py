@@ -174,19 +174,21 @@ def _set(cls: type, tree: dict[str, Any], path: list[str], value: Any, prefix: s
     """Sets one value in the dict form of a config of class `cls`."""
     name, *rest = path
     key = keys_of(cls).get(name)
-    if key is None or not rest:
-        tree[name] = key.parsed(value) if key else value  # validation refuses an unknown key
-        return
-    child = tree[name]
-    if isinstance(child, str) and mark_of(key.annotation):
-        child = {"kind": child}
-    if not isinstance(child, dict):
-        raise UserError(f"{prefix}{name} is a value, it has no key {rest[0]}")
-    tree[name] = child = dict(child)
-    if key.is_part:
-        _set(key.annotation, child, rest, value, f"{prefix}{name}.")
-    else:
-        child[".".join(rest)] = value
+    while key and rest:
+        child = tree[name]
+        if isinstance(child, str) and mark_of(key.annotation):
+            child = {"kind": child}
+        if not isinstance(child, dict):
+            raise UserError(f"{prefix}{name} is a value, it has no key {rest[0]}")
+        tree[name] = child = dict(child)
+        if not key.is_part:  # a variant's class has the keys
+            child[".".join(rest)] = value
+            return
+        prefix += f"{name}."
+        tree, (name, *rest) = child, rest
+        key = keys_of(key.annotation).get(name)
+    # Validation refuses an unknown key.
+    tree[name] = key.parsed(value) if key else value
 
 
 def _explained(cls: type, values: Any, error: ValidationError, prefix: str) -> str:

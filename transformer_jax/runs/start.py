@@ -28,8 +28,10 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.config import TOKENS_PER_DEVICE
 from transformer_jax.data.language_tags import tags_of
+from transformer_jax.data.sources.base import Languages
 from transformer_jax.data.sources.files import file_digest
 from transformer_jax.data.splits import (
+    check_splits,
     count_pairs,
     directions_with,
     lacks_own_validation,
@@ -92,7 +94,7 @@ def begin_new(
     """The start of a new run, for a training and for a plan.
 
     Args:
-        config: as the recipe and the command line give it.
+        config: validated, with the text that was prepared for it.
         by_pairs: what is filled in by the size of the text.
         devices: that the run is for; default: all.
         has_folder: whether the folder holds a `config.json`.
@@ -102,7 +104,7 @@ def begin_new(
             is damaged.
     """
     devices = devices or jax.devices()
-    config = for_its_text(config, by_pairs, devices)
+    config = _by_size(config, by_pairs, devices)
     for blocks in config.data.blocks:
         blocks.check(min(config.batch.max_length, config.model.max_length))
     tokens = vocabularies(config.tokenizer, tags_of(config.data))
@@ -219,15 +221,27 @@ def _is_open(config: Config, key: str) -> bool:
     return attrgetter(key)(config) in (None, "auto")
 
 
-def check_training(config: Config) -> None:
-    """Raises UserError for what a training asks of the text or the model that they have not."""
+def check_training(config: Config) -> list[Languages]:
+    """The directions with a validation set.
+
+    Raises:
+        UserError: the training asks for what the text or the model has not.
+    """
+    _check_alignments(config)
+    check_splits(config.data)  # or a mistake in the test set is seen only after training
+    evaluated = directions_with(config.data, "validation")
     patience = config.train.early_stopping
-    if patience is not None and not directions_with(config.data, "validation"):
+    if patience is not None and not evaluated:
         raise UserError(
             f"train.early_stopping={patience} needs a validation set: give "
             "data.source.validation_source and data.source.validation_target, or "
             "data.validation_from_train; or set train.early_stopping=none"
         )
+    return evaluated
+
+
+def _check_alignments(config: Config) -> None:
+    """Raises UserError where alignments, the head that learns them and its weight do not fit."""
     has_alignments = any(corpus.source.alignments for corpus in config.data.parts)
     head = getattr(config.model.cross, "alignment_head", None)
     weight = config.train.alignment_weight
@@ -266,7 +280,10 @@ def for_its_text(config: Config, by_pairs: ByPairs | None, devices: list[jax.Dev
     Raises:
         UserError: the text is damaged, or a value is wrong.
     """
-    config, by_pairs = with_prepared(validated(config), by_pairs)
+    return _by_size(*with_prepared(validated(config), by_pairs), devices)
+
+
+def _by_size(config: Config, by_pairs: ByPairs | None, devices: list[jax.Device]) -> Config:
     if by_pairs is None or not by_pairs.keys:
         return config
     most, lacks_validation = max(by_pairs.below), lacks_own_validation(config.data)

@@ -18,8 +18,6 @@ from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.sources.base import Languages, Pair
 from transformer_jax.data.splits import (
-    check_splits,
-    directions_with,
     first_documents,
     visit_rates,
 )
@@ -119,17 +117,12 @@ def read_training_data(
     """
     config, validation = start.config, {}
 
-    def check() -> list[Languages]:
-        check_splits(config.data)  # or a mistake in the test set is seen only after training
-        check_training(config)
-        return directions_with(config.data, "validation")
-
     def learn_or_load() -> Tokenizers:
         if start.is_new:  # any tokenizer in the folder is of a start that failed
             return tokenizers_of_text(config.tokenizer, config.data)
         return Run(workdir, config).tokenizers()
 
-    for source, target in from_first(check):
+    for source, target in from_first(lambda: check_training(config)):
         make_metrics(target_language=target)
         limit = config.train.evaluate_sentences
         read = functools.partial(

@@ -173,13 +173,13 @@ def settle_length(
     if not start.is_new or train.minutes is None:
         stack.enter_context(trainer.compiling_ahead(shapes))
         return Settled(trainer, evaluate)
+    _LOGGER.info("train.minutes: compiling and timing a step and an evaluation")
+    batch, larger = data.first()
 
     def fit_minutes(speed: Speed) -> TrainConfig:
         *agreed, elapsed = from_first(lambda: [*speed, time.perf_counter() - began])
         return resolve_steps(train, Speed(*agreed), elapsed)
 
-    _LOGGER.info("train.minutes: compiling and timing a step and an evaluation")
-    batch, larger = data.first()
     with trainer.compiling_ahead(shapes[:1]):
         compiling, seconds = measure_step(trainer, batch)
     step = larger * seconds

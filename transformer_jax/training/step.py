@@ -262,8 +262,8 @@ def make_train_step(
         norm = norm_of(total, mean[0]) if mesh.size == 1 else None
         return update(state, mean, horizon, norm)
 
-    everywhere, rows = replicated(mesh), batch_sharding(mesh)
     jit = partial(jax.jit, compiler_options=options_for(mesh))
+    everywhere, rows = replicated(mesh), batch_sharding(mesh)
     jit_change = partial(jit, out_shardings=(shardings, everywhere), donate_argnums=0)
     mean = of_gradients, everywhere
     return Step(

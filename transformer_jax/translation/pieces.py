@@ -7,6 +7,7 @@ from typing import Any
 from transformer_jax.data.language_tags import towards
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
+from transformer_jax.translation.documents import Room
 from transformer_jax.translation.model import Model
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
@@ -85,6 +86,16 @@ class Pieces:
                     f"{self.limit - 1} fit"
                 )
         return prefixes
+
+    def room(self, config: DecodeConfig) -> Room | None:
+        """How long the blocks of documents are; None where the model knows no blocks."""
+        separators = self.tokenizers.source.separator, self.tokenizers.target.separator
+        if None in separators:
+            return None
+        block = min(config.block_tokens or self.limit, self.limit)
+        share = block // 4 if config.context_tokens is None else config.context_tokens
+        context = min(share, block - 2)
+        return Room(block, context, separators, self.limit, config.block_sentences)
 
     def text(self, ids: Sequence[int]) -> str:
         """Target ids as text. Byte pieces can spell a line end, but a translation is one line."""

@@ -23,7 +23,6 @@ from transformer_jax.settings.variants import to_text
 from transformer_jax.translation.documents import (
     Asked as AskedBlock,
     Ids,
-    Room,
     Tally,
     translate_documents,
 )
@@ -152,7 +151,8 @@ class Translator:
             `no_repeat_ngram` or `repetition_penalty` is set, which are of single sentences.
         """
         config = self._config_of_call(overrides, 1)
-        if (room := self.room(config)) is None:
+        pieces = self.pieces(config)
+        if (room := pieces.room(config)) is None:
             raise UserError(
                 "documents: the model has no separator piece, as it was trained on single "
                 "sentences: train with data.blocks, or translate without --documents"
@@ -164,7 +164,6 @@ class Translator:
                     f"{name}={value}: is for single sentences, and documents are translated in "
                     "blocks: leave it out"
                 )
-        pieces = self.pieces(config)
         ids = [[pieces.source(text) for text in each if text.strip()] for each in documents]
         (begin,) = pieces.prefixes(config.target_prefix, 1)
         tally, progress = tally or Tally(), progress or _nobody
@@ -190,18 +189,6 @@ class Translator:
             [next(rest) if text.strip() else "" for text in each]
             for each, rest in zip(documents, texts, strict=True)
         ]
-
-    def room(self, config: DecodeConfig | None = None) -> Room | None:
-        """How long the blocks of documents are; None where the model knows no blocks."""
-        config = config or self.decode_config
-        pieces = self.pieces(config)
-        separators = pieces.tokenizers.source.separator, pieces.tokenizers.target.separator
-        if None in separators:
-            return None
-        block = min(config.block_tokens or pieces.limit, pieces.limit)
-        share = block // 4 if config.context_tokens is None else config.context_tokens
-        context = min(share, block - 2)
-        return Room(block, context, separators, pieces.limit, config.block_sentences)
 
     def decode(
         self,

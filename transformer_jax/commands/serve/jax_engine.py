@@ -33,8 +33,9 @@ class JaxEngine:
         self.num_hypotheses = translator.decode_config.method.num_hypotheses
         self.max_pieces = translator.max_source_length - 1
         self.target_size = translator.model.target_vocab_size
-        room = translator.room()
-        self.documents = Documents(room, translator.pieces().text) if room else None
+        pieces = translator.pieces()
+        room = pieces.room(translator.decode_config)
+        self.documents = Documents(room, pieces.text) if room else None
         self.translator, self.explains = translator, isinstance(translator.model, SingleModel)
         self._encode = translator.source_encoder()
 
