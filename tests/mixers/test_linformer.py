@@ -1,4 +1,4 @@
-"""Linformer: its formula, its limit, its padding, what it refuses."""
+"""Linformer: its formula, its first values, what it refuses."""
 
 import dataclasses
 
@@ -11,9 +11,7 @@ from flax import linen as nn
 from tests.mixers.formula import assert_same_with_gradients
 from tests.reference.naive_linformer import naive_linformer
 from transformer_jax.errors import UserError
-from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.linformer import Linformer
-from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
 from transformer_jax.testing import mixers as suite
 
 
@@ -46,19 +44,6 @@ def test_the_module_is_the_formula(sharing, shapes):
     assert_same_with_gradients(mixer, variables, by_hand, suite.inputs(), suite.MASK)
 
 
-def test_projected_by_the_identity_it_is_full_attention():
-    mixer, variables = build(rank=100)  # limited to one row for each position
-    params = variables["params"]
-    identity = jax.tree.map(lambda _: jnp.eye(suite.LENGTH)[None], params["length_projection"])
-    full = Full().build(mixer.context, mixer.position)
-    everything = jnp.ones((suite.BATCH, suite.LENGTH), bool)
-    got = suite.parallel(
-        mixer, {"params": params | {"length_projection": identity}}, suite.inputs(), everything
-    )
-    want = suite.parallel(full, {"params": {"heads": params["heads"]}}, suite.inputs(), everything)
-    np.testing.assert_allclose(got, want, atol=1e-5)
-
-
 def test_it_begins_with_the_same_tokens_in_a_row_of_keys_and_of_values():
     """With the norm of a sum of max_length / R independent keys."""
     mixer, _ = build(max_length=12, rank=4)
@@ -74,7 +59,3 @@ def test_it_says_what_it_cannot_do():
     longer = jnp.zeros((1, suite.LENGTH + 1, suite.D))
     with pytest.raises(UserError, match="at most model.max_length=7 positions, got 8"):
         suite.parallel(mixer, variables, longer, jnp.ones(longer.shape[:2], bool))
-    vocab = {"source_vocab_size": 9, "target_vocab_size": 9}
-    decoder = StackConfig(mixers=(Linformer(),))
-    with pytest.raises(UserError, match="decoder.mixers=linformer: .*use linear or performer"):
-        check_model_config(ModelConfig(**vocab, decoder=decoder))

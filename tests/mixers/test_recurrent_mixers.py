@@ -1,8 +1,6 @@
 """Recurrent mixers against the same mixers token by token.
 
-Outputs and gradients, at an odd length, with padding, in both roles, and the state after
-the last decoding step. That a step's output is that of the whole sequence is the contract
-suite's (tests/contract).
+Outputs and gradients, at an odd length, with padding, in both roles.
 """
 
 from dataclasses import replace
@@ -99,52 +97,18 @@ def test_decoder_equals_the_loop(name):
     core = loop_of(name)
 
     def want(p):
-        y = jax.vmap(lambda x: core(p, x, mixer.config, mixer.context)[0])(X)
+        y = jax.vmap(lambda x: core(p, x, mixer.config, mixer.context))(X)
         return y * MASK[..., None]
 
     assert_same_values_and_gradients(mixer, noisy_params(mixer), want)
 
 
-def as_the_loop_keeps_it(name, state, p):
-    """A decoding state as (the last tokens, the sums), both in the loop's layout."""
-    if name.startswith(("gated_deltanet", "gla", "mamba", "ssd", "rwkv")):
-        return state.recent, state.hidden
-    if name == "ssru":
-        return None, state
-    if name == "s4":  # the loop keeps both states of a conjugate pair
-        half = state.real + 1j * state.imag
-        return None, jnp.concatenate([half, half.conj()], axis=-1)
-    # Diagonal systems: the loop scales an input when it enters, the mixer when it is read.
-    _, entry, _ = naive.diagonal(p["systems"])
-    if name == "s4d":
-        return None, entry * (state.real + 1j * state.imag)
-    sums = state.hidden.real + 1j * state.hidden.imag
-    return state.recent, entry[:, None, None] * jnp.moveaxis(sums, 3, 1)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_decoding_leaves_the_state_of_the_loop(name):
-    mixer = build(name)
-    params = noisy_params(mixer)
-
-    @jax.jit
-    def decoded(params):
-        def token(state, now):
-            x, at = now
-            return mixer.apply({"params": params}, x, state, at, method="step")[::-1]
-
-        start = mixer.apply({"params": params}, len(X), X.shape[1], method="init_state")
-        return jax.lax.scan(token, start, (jnp.swapaxes(X, 0, 1), jnp.arange(X.shape[1])))[0]
-
-    loop = jax.vmap(lambda x: loop_of(name)(params, x, mixer.config, mixer.context)[1])
-    tokens, sums = jax.jit(loop)(X)
-    got_tokens, got_sums = as_the_loop_keeps_it(name, decoded(params), params)
-    # The loop's window still holds the token before.
-    if name.startswith(("gated_deltanet", "gla", "h3", "mamba", "ssd")):
-        tokens = tokens[:, 1:]
-    if tokens is not None:
-        np.testing.assert_allclose(got_tokens, tokens, atol=1e-5)
-    np.testing.assert_allclose(got_sums, sums, atol=1e-5)
+@pytest.mark.parametrize("name", [name for name in NAMES if " " in name])
+def test_a_step_of_each_form_is_that_of_the_whole_sequence(name):
+    """The forms by default are the contract suite's (tests/contract)."""
+    kind = MIXERS[name.partition(" ")[0]]
+    mixer = kind(**SMALL[name]).build(suite.context(causal=True), suite.position(causal=True))
+    suite.check_step_equals_parallel(mixer, suite.initialised(mixer))
 
 
 @pytest.mark.parametrize("direct_length", [0, 64], ids=["fft", "definition"])
@@ -155,7 +119,7 @@ def test_the_encoder_equals_the_loop_both_ways(name, direct_length):
     assert_same_values_and_gradients(
         mixer,
         noisy_params(mixer),
-        lambda p: by_rows(lambda x: core(p, x, mixer.config, mixer.context)[0]),
+        lambda p: by_rows(lambda x: core(p, x, mixer.config, mixer.context)),
     )
 
 

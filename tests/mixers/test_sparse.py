@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from tests.mixers.formula import assert_same_with_gradients
-from tests.mixers.kernel_cases import Turn
+from tests.mixers.formula import Turn, assert_same_with_gradients
 from tests.reference.naive_bigbird import naive_bigbird_mask
 from tests.reference.naive_longformer import naive_longformer
 from tests.reference.naive_masked_attention import naive_masked_attention
@@ -106,31 +105,6 @@ def test_step_equals_parallel(name, options, smaller_blocks):
         assert state.room == KeyValueCache.empty(1, least, 1, 1, jnp.float32).room
 
 
-BY_WINDOW = {"block_size": 4, "window_blocks": LENGTH, "random_blocks": 0}
-BY_CHANCE = {"block_size": 4, "window_blocks": 0, "global_blocks": 0, "random_blocks": 99}
-
-
-@pytest.mark.parametrize(
-    ("name", "causal", "options"),
-    [
-        ("bigbird", False, BY_WINDOW),
-        ("bigbird", True, BY_WINDOW),
-        ("bigbird", False, BY_CHANCE),
-        ("longformer", False, {"window": LENGTH, "num_global": 3, "share_projections": True}),
-        ("strided", True, {"stride": 1}),
-        ("strided", True, {"stride": LENGTH}),
-        ("window", False, {"window": LENGTH - 1}),
-        ("window", True, {"window": LENGTH - 1}),
-    ],
-)
-def test_the_limit_is_full_attention(name, causal, options):
-    """The same parameters give the same outputs."""
-    mixer, full = build(name, causal=causal, **options), build("full", causal=causal)
-    variables, x = initialised(mixer), inputs()
-    got, want = (np.asarray(outputs(each, variables, x, MASK)) for each in (mixer, full))
-    np.testing.assert_allclose(got[MASK], want[MASK], atol=2e-5)
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_bigbird_depends_on_exactly_what_the_plan_allows(causal):
     mixer = build("bigbird", causal=causal, **BLOCKS)
@@ -148,23 +122,6 @@ def test_strided_depends_on_exactly_what_the_pattern_allows(causal):
     assert ((two_layers > 0) | (np.triu(np.ones_like(allowed), 1) & causal)).all()
 
 
-def test_a_step_of_bigbird_reads_only_the_blocks_of_the_plan():
-    """Blocks that are not in the plan may hold anything, even NaN."""
-    mixer = build("bigbird", causal=True, **BLOCKS)
-    variables, x = initialised(mixer), inputs()
-    _, state = unrolled(mixer, variables, x)
-    at, exists = mixer.reads(jnp.int32(LENGTH - 1), state.room)
-    assert at.size == 3 * (1 + 2 + 2)
-    kept = jnp.zeros(state.room, bool).at[jnp.where(exists, at, 0)].set(True)
-    poisoned = jax.tree.map(lambda s: jnp.where(kept[:, None, None, None], s, jnp.nan), state)
-    assert jnp.isnan(poisoned.key).any()
-    want, got = (
-        mixer.apply(variables, x[:, -1], s, jnp.int32(LENGTH - 1), method="step")[0]
-        for s in (state, poisoned)
-    )
-    np.testing.assert_array_equal(got, want)
-
-
 def test_a_step_of_strided_reads_few_of_the_cached_keys():
     mixer = build("strided", causal=True, stride=8, length=64)
     at, exists = mixer.reads(jnp.int32(50), 64)
@@ -179,16 +136,6 @@ def test_layers_and_seeds_of_bigbird_draw_their_own_plans():
     other_seed = mixer.clone(config=replace(mixer.config, seed=1))
     for other in (other_layer, other_seed):
         assert (other.plan(LENGTH) != plan).any()
-
-
-def test_more_padding_changes_nothing(smaller_blocks):
-    """BigBird draws by max_length, so a longer batch does not change a sentence's blocks."""
-    mixer, x = build("bigbird", causal=False, **BLOCKS), inputs()
-    variables, mask = initialised(mixer), AT[None] < jnp.array([20, 13])[:, None]
-    long = outputs(mixer, variables, x, mask)[:, :20]
-    short = outputs(mixer, variables, x[:, :20], mask[:, :20])
-    real = np.asarray(mask[:, :20])
-    np.testing.assert_allclose(long[real], short[real], atol=2e-5)
 
 
 def projected(bound, heads, x):

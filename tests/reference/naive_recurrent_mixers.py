@@ -1,9 +1,8 @@
 """Complete recurrent mixers, one token at a time.
 
 Each takes a mixer's parameters, one sequence x [L, D], the mixer's options and its
-context, and returns [L, D] and the state after the last token: (the last tokens that it
-keeps, its sums). Written from the papers' equations, token by token, with none of the
-package's array functions.
+context, and returns [L, D]. Written from the papers' equations, token by token, with none
+of the package's array functions.
 """
 
 import jax
@@ -15,8 +14,8 @@ def linear(p, x):
 
 
 def over_tokens(token, start, x):
-    """(outputs, last state) of `token`: (state, x_t) -> (state, y_t)."""
-    return jax.lax.scan(token, start, x)[::-1]
+    """The outputs of `token`: (state, x_t) -> (state, y_t)."""
+    return jax.lax.scan(token, start, x)[1]
 
 
 def shifted_in(window, x):
@@ -182,12 +181,12 @@ def _s4_sums(p, x, direction):
 
 
 def _convolved(p, x, context, sums_of):
-    y, sums = sums_of(p, x, 0)
+    y = sums_of(p, x, 0)
     if not context.causal:  # the second systems read what strictly follows, backwards
-        behind = sums_of(p, x[::-1], 1)[0][::-1]
+        behind = sums_of(p, x[::-1], 1)[::-1]
         y = y + jnp.concatenate([behind[1:], jnp.zeros_like(behind[:1])])
     value, gate = jnp.split(linear(p["out"], jax.nn.gelu(y + p["skip"] * x)), 2, axis=-1)
-    return value * jax.nn.sigmoid(gate), (None, sums)
+    return value * jax.nn.sigmoid(gate)
 
 
 def s4(p, x, options, context):
@@ -228,8 +227,7 @@ def ssru(p, x, options, context):
         cell = keep * cell + (1 - keep) * linear(p["into"], x)
         return cell, jnp.maximum(cell, 0)
 
-    outputs, cell = over_tokens(token, jnp.zeros(x.shape[-1]), x)
-    return outputs, (None, cell)
+    return over_tokens(token, jnp.zeros(x.shape[-1]), x)
 
 
 def unit(x):
