@@ -30,29 +30,6 @@ def test_long_convolution_equals_the_sum(direct_length):
         np.testing.assert_allclose(got, naive.convolution(u, *kernels), atol=1e-5)
 
 
-def test_fft_and_definition_have_the_same_gradients():
-    arguments, weights = (normal(0, B, L, D), normal(1, L, D), normal(2, L, D)), normal(3, B, L, D)
-
-    def total(arguments, direct_length):
-        return (weights * long_convolution(*arguments, direct_length=direct_length)).sum()
-
-    gradient = jax.jit(jax.grad(total), static_argnums=1)
-    got, want = (gradient(arguments, length) for length in (0, L))
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), got, want)
-
-
-def test_the_definition_is_exactly_causal_and_fft_is_to_rounding():
-    kernel, u = normal(1, L, D), normal(0, 1, L, D)
-    for direct_length, most in ((L, 0.0), (0, 2e-6)):
-        influence = jax.jit(
-            jax.jacobian(
-                lambda u, n=direct_length: long_convolution(u, kernel, direct_length=n)[0, :, 0]
-            )
-        )(u)[:, 0, :, 0]
-        assert np.abs(np.triu(influence, 1)).max() <= most
-        np.testing.assert_allclose(np.diag(influence), kernel[0, 0], rtol=1e-5)
-
-
 def test_short_convolution_equals_the_sum_and_its_steps():
     x, kernel = normal(0, B, L, D), normal(1, 4, D)
     got = short_convolution(x, kernel)

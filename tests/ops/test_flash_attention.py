@@ -1,5 +1,6 @@
 """Blockwise and kernel attention against the plain one: outputs, gradients, memory."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from transformer_jax.ops.attention import (
     NO_HOOKS,
     Hooks,
     attention_mask,
+    attention_weights,
     dot_product_attention,
 )
 from transformer_jax.ops.flash_attention import (
@@ -59,10 +61,16 @@ def with_gradients(function, qkv, weights, *parameters):
 
 
 @pytest.mark.parametrize(
-    ("causal", "groups", "block"),
-    [(False, H, 4), (True, H, 4), (False, 2, 5), (True, 1, 4), (True, 2, 64)],
+    ("causal", "groups", "block", "scale"),
+    [
+        (False, H, 4, None),
+        (True, H, 4, 0.3),
+        (False, 2, 5, None),
+        (True, 1, 4, None),
+        (True, 2, 64, None),
+    ],
 )
-def test_blockwise_equals_plain_with_its_gradients(causal, groups, block):
+def test_blockwise_equals_plain_with_its_gradients(causal, groups, block, scale):
     length = T if causal else M
     qkv, weights = arrays(groups, length)
     mask = key_mask(length)
@@ -70,22 +78,15 @@ def test_blockwise_equals_plain_with_its_gradients(causal, groups, block):
 
     def plain(q, k, v, rates):
         bias = decay_bias(rates)(jnp.arange(T), jnp.arange(length))
-        return dot_product_attention(q, k, v, attention_mask(mask, causal=causal), bias)
+        allowed = attention_mask(mask, causal=causal)
+        return dot_product_attention(q, k, v, allowed, bias, scale=scale)
 
     def blocks(q, k, v, rates):
-        return blockwise_attention(
-            q, k, v, mask, Hooks(decay_bias(rates)), causal=causal, block=block
-        )
+        options = {"causal": causal, "block": block, "scale": scale}
+        return blockwise_attention(q, k, v, mask, Hooks(decay_bias(rates)), **options)
 
     want, got = (with_gradients(f, qkv, weights, rates) for f in (plain, blocks))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, atol=1e-5), want, got)
-
-
-def test_the_product_may_be_scaled_otherwise():
-    (q, k, v), _ = arrays(groups=1)
-    want = dot_product_attention(q, k, v, attention_mask(key_mask(M), causal=False), scale=0.3)
-    got = blockwise_attention(q, k, v, key_mask(M), scale=0.3, block=4)
-    np.testing.assert_allclose(got, want, atol=1e-5)
 
 
 def test_a_row_without_any_key_gives_zeros_and_finite_gradients():
@@ -96,6 +97,16 @@ def test_a_row_without_any_key_gives_zeros_and_finite_gradients():
     )
     assert (np.asarray(y) == 0).all()
     assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
+    assert np.isfinite(dot_product_attention(*qkv, nothing[:, None, None])).all()
+
+
+def test_weights_are_a_distribution_over_real_keys_and_float32():
+    (q, k, _), _ = arrays()
+    mask = attention_mask(key_mask(M), causal=False)
+    weights = attention_weights(q.astype(jnp.bfloat16), k.astype(jnp.bfloat16), mask)
+    assert weights.dtype == jnp.float32
+    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-6)
+    assert (np.asarray(weights)[1, :, :, 5:] == 0).all()
 
 
 def test_large_scores_do_not_overflow():
@@ -140,15 +151,17 @@ def test_memory_is_linear_in_the_length():
     assert temporary_bytes(4096, fused) < 0.05 * temporary_bytes(4096, plain)
 
 
-def on(platform, devices=1):
-    """A mesh of described devices."""
-    devices = np.array([SimpleNamespace(platform=platform)] * devices)
-    return layout(SimpleNamespace(devices=devices, size=devices.size), {})
+def on(platform):
+    """A mesh of eight described devices."""
+    devices = np.array([SimpleNamespace(platform=platform)] * 8)
+    return layout(SimpleNamespace(devices=devices, size=8), {})
 
 
-def test_which_kernel():
+def test_which_kernel(monkeypatch):
+    """That of the devices of the mesh, which may only be described; without one, the process's."""
+
     def chosen(platform, dtype=jnp.bfloat16, *, width=64, hooks=NO_HOOKS):
-        with on(platform):
+        with on(platform) if platform else nullcontext():
             return chosen_kernel(jax.ShapeDtypeStruct((1, 16, 8, width), dtype), hooks)
 
     assert chosen("cpu") == "blockwise"
@@ -160,24 +173,15 @@ def test_which_kernel():
         assert chosen(platform, hooks=Hooks(decay_bias(jnp.ones(8)))) == "blockwise"
         assert chosen(platform, hooks=Hooks(None, 0.1, jax.random.key(0))) == "blockwise"
         assert chosen(platform, hooks=Hooks(None, 0.1)) == kernel
-
-
-def test_the_kernel_is_that_of_the_devices_of_the_mesh(monkeypatch):
-    """They may only be described, and this process has others."""
-    q = jax.ShapeDtypeStruct((1, 16, 8, 64), jnp.bfloat16)
-    assert chosen_kernel(q) == "blockwise"
-    for platform, kernel in (("gpu", "cudnn"), ("tpu", "splash"), ("cpu", "blockwise")):
-        with on(platform, devices=8):
-            assert chosen_kernel(q) == kernel
-    assert chosen_kernel(q) == "blockwise"
     for platform, devices, kernel in (
+        ("cpu", 1, "blockwise"),
         ("tpu", 1, "splash"),
         ("tpu", 4, "blockwise"),
         ("gpu", 4, "cudnn"),
     ):
         monkeypatch.setattr(jax, "default_backend", lambda platform=platform: platform)
         monkeypatch.setattr(jax, "device_count", lambda devices=devices: devices)
-        assert chosen_kernel(q) == kernel
+        assert chosen(None) == kernel
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,11 @@ def dynamic(w):
     return in_dynamic_int8(w, 0)
 
 
-def of_the_engine(x_MK, q_KN, alpha, factor, bias_N, *, saturates=True):
+def of_the_engine(x_MK, q_KN, alpha, factor, bias_N):
     """Shifted by 127; in pairs, whose sums are cut to int16."""
     a = np.clip(np.rint(x_MK * np.float32(alpha)), -127, 127).astype(np.int64) + 127
     pairs = a[:, 0::2, None] * q_KN[None, 0::2] + a[:, 1::2, None] * q_KN[None, 1::2]
-    if saturates:
-        pairs = np.clip(pairs, -(2**15), 2**15 - 1)
+    pairs = np.clip(pairs, -(2**15), 2**15 - 1)
     return (pairs.sum(1) - 127 * q_KN.sum(0)) / (alpha * factor) + bias_N
 
 
@@ -76,19 +75,6 @@ def test_the_last_row_of_an_odd_number_is_alone():
     w = np.random.default_rng(0).normal(size=(7, 5)).astype("f")
     with_zeros = np.pad(w, ((0, 1), (0, 0)))
     assert static_factor(jnp.asarray(w), 0) == static_factor(jnp.asarray(with_zeros), 0)
-
-
-def test_a_larger_factor_would_exceed_it():
-    w = np.float32([[1.0, 0.1], [1.0, 0.1]])
-    factor = float(static_factor(jnp.asarray(w), 0))
-    assert factor == 64 and 254 * 2 * 65 > 2**15 - 1
-    x = np.float32([[2.0, 2.0]])
-    too_large = np.rint(w * 127).astype(np.int64)
-    cut, whole = (
-        of_the_engine(x, too_large, 127.0, 127.0, 0.0, saturates=each) for each in (True, False)
-    )
-    assert np.abs(cut - whole).max() > 0.9
-    np.testing.assert_allclose(matmul(x, static(w, 127.0), "float32"), [[2.0, 0.2]], rtol=0.1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -145,13 +131,7 @@ def test_a_table_that_is_looked_up_uses_the_whole_range():
     assert np.abs(held.values).max() == 127
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda w: in_static_int8(w, 0, static_factor(w, 0), jnp.float32(20)),
-        lambda w: in_dynamic_int8(w, 0),
-    ],
-)
+@pytest.mark.parametrize("make", [static, dynamic])
 def test_the_gradient_is_that_of_the_rounded_numbers(make):
     """Rounding counts as the identity, and what is cut has no gradient."""
     x, w, _ = map(jnp.asarray, drawn((5, 16, 7), seed=3))
@@ -163,15 +143,9 @@ def test_the_gradient_is_that_of_the_rounded_numbers(make):
     alpha = held.static.alpha if held.static is not None else 127 / jnp.abs(x).max(1, keepdims=True)
     rounded_x = jnp.round(jnp.clip(x * alpha, -127, 127)) / alpha
     is_cut = jnp.abs(x * alpha) >= 127.5
+    assert is_cut.any() == (make is static)
     np.testing.assert_allclose(dx, jnp.where(is_cut, 0, cotangent @ rounded_w.T), atol=1e-5)
     np.testing.assert_allclose(dw, rounded_x.T @ cotangent, atol=1e-5)
-
-
-def test_cut_numbers_have_no_gradient():
-    w = jnp.ones((2, 1))
-    matrix = in_static_int8(w, 0, static_factor(w, 0), jnp.float32(100))
-    gradient = jax.grad(lambda x: matmul(x, matrix, "float32").sum())(jnp.array([[3.0, 0.5]]))
-    np.testing.assert_allclose(gradient, [[0.0, 1.0]], rtol=1e-6)
 
 
 def test_rounding_is_to_even_and_exact():
@@ -181,6 +155,6 @@ def test_rounding_is_to_even_and_exact():
 
 def test_a_matrix_of_zeros_and_a_row_of_zeros():
     zeros = jnp.zeros((4, 3))
-    for matrix in (static(zeros), in_dynamic_int8(zeros, 0)):
+    for matrix in (static(zeros), dynamic(zeros)):
         y = matmul(jnp.zeros((2, 4)), matrix, "float32", bias=jnp.arange(3.0))
         np.testing.assert_array_equal(y, [[0.0, 1.0, 2.0]] * 2)

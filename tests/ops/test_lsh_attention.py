@@ -61,19 +61,6 @@ def test_causal_blocks_do_not_move_with_what_comes_later():
         np.testing.assert_allclose(run(other)[:, :7], plain[:, :7], atol=1e-6)
 
 
-def test_a_token_attends_to_itself_only_where_there_is_nothing_else():
-    q, v, buckets = arguments()
-    buckets = np.zeros_like(buckets)
-    buckets[:, 5] = 1  # alone in its bucket, in all rounds
-    everything = np.ones((B, L), bool)
-    q, v = map(np.asarray, (q, v))
-    run = jax.jit(lambda q: lsh_attention(q, unit_keys(q), v, buckets, everything, 3, causal=True))
-    y = np.asarray(run(q))
-    np.testing.assert_allclose(y[:, 0], v[:, 0], atol=1e-6)
-    np.testing.assert_allclose(y[:, 1], v[:, 0], atol=1e-6)
-    np.testing.assert_allclose(y[:, 5], v[:, 5], atol=1e-6)
-
-
 def test_the_hash_sees_directions():
     x = jax.random.normal(jax.random.key(3), (200, K))
     for factors in ((8,), (4, 6)):

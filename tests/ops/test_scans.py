@@ -1,4 +1,4 @@
-"""Chunked scans and their steps against the loop: outputs, states, every gradient."""
+"""Chunked scans against the loop: outputs and every gradient."""
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,7 @@ from transformer_jax.ops import scans
 from transformer_jax.ops.scans import (
     _POSITIONS,
     channel_decay_scan,
-    channel_decay_step,
     scalar_decay_scan,
-    scalar_decay_step,
-    states_before,
 )
 from transformer_jax.ops.selective_scan import (
     _TOKENS,
@@ -21,7 +18,6 @@ from transformer_jax.ops.selective_scan import (
     _in_chunks,
     _one_by_one,
     selective_scan,
-    selective_step,
 )
 
 B, L, H, K, V = 2, 11, 2, 3, 5
@@ -51,8 +47,9 @@ def assert_same(got, want, arguments, atol=1e-5):
         np.testing.assert_allclose(x, y, atol=10 * atol)
 
 
-@pytest.mark.parametrize("chunk", CHUNKS)
-def test_scalar_decays_equal_the_loop(chunk):
+@pytest.mark.parametrize(("chunk", "group"), [*((chunk, 16) for chunk in CHUNKS), (1, 3)])
+def test_scalar_decays_equal_the_loop(chunk, group, monkeypatch):
+    monkeypatch.setattr(scans, "_GROUP", group)  # 3: groups of groups of chunks
     assert_same(
         lambda *a: [scalar_decay_scan(*a, chunk)],
         lambda *a: naive.scalar_decay(*a)[:1],
@@ -81,34 +78,6 @@ def test_both_ways_equal_the_masked_product(chunk):
     assert_same(one_pass, product, (q[:, :, :1], k[:, :, :1], v, decays))
 
 
-@pytest.mark.parametrize(("count", "group"), [(1, 16), (16, 16), (17, 16), (11, 3)])
-def test_states_before_updates_equal_the_loop(count, group, monkeypatch):
-    monkeypatch.setattr(scans, "_GROUP", group)  # 3: groups of groups
-
-    def loop(kept, written):
-        states = [jnp.zeros((B, K, V))]
-        for n in range(count - 1):
-            states.append(kept[:, n] * states[-1] + written[:, n])
-        return [jnp.stack(states, 1)]
-
-    kept = jax.nn.sigmoid(normal(0, B, count, K, 1))
-    written = normal(1, B, count, K, V)
-    assert_same(lambda *a: [states_before(*a)], loop, (kept, written), atol=1e-6)
-
-
-def test_heads_of_a_group_share_what_reads_and_writes():
-    q, k = normal(0, 2, B, L, 2, K)
-    v, w = normal(1, B, L, 6, V), -np.exp(normal(2, B, L, 6))
-    repeated = np.repeat(q, 3, 2), np.repeat(k, 3, 2), v, w
-    got = jax.jit(scalar_decay_scan, static_argnums=4)(q, k, v, w, 4)
-    np.testing.assert_allclose(got, jax.jit(naive.scalar_decay)(*repeated)[0], atol=1e-5)
-    before = normal(3, B, 6, K, V)
-    got = jax.jit(scalar_decay_step)(q[:, 0], k[:, 0], v[:, 0], w[:, 0], before)
-    want, after = naive.scalar_decay(*(x[:, :1] for x in repeated), before)
-    np.testing.assert_allclose(got[0], want[:, 0], atol=1e-5)
-    np.testing.assert_allclose(got[1], after, atol=1e-5)
-
-
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_channel_decays_equal_the_loop(chunk):
     assert_same(
@@ -116,15 +85,6 @@ def test_channel_decays_equal_the_loop(chunk):
         lambda *a: naive.channel_decay(*a)[:1],
         (*QKV, BY_CHANNEL, normal(4, B, L, H)),
     )
-
-
-def test_a_step_of_channel_decays_is_one_turn_of_the_loop():
-    q, k, v = normal(0, 3, B, 1, H, K)
-    w, u, s = -np.exp(normal(1, B, 1, H, K)), normal(2, B, 1, H), normal(3, B, H, K, K)
-    want, last = naive.channel_decay(q, k, v, w, u, s)
-    y, state = jax.jit(channel_decay_step)(*(x[:, 0] for x in (q, k, v, w, u)), s)
-    np.testing.assert_allclose(y, np.asarray(want)[:, 0], atol=1e-5)
-    np.testing.assert_allclose(state, last, atol=1e-5)
 
 
 @pytest.mark.parametrize("chunk", [3, 16])
@@ -143,12 +103,6 @@ def test_selective_scan_equals_the_loop(chunk):
         arguments,
         atol=2e-5,
     )
-    x, d, a, b, c = arguments
-    before = normal(5, B, e, n)
-    y, state = selective_step(x[:, 0], d[:, 0], a, b[:, 0], c[:, 0], before)
-    want = naive.selective(x[:, :1], d[:, :1], a, b[:, :1], c[:, :1], before)
-    np.testing.assert_allclose(y, want[0][:, 0], atol=1e-5)
-    np.testing.assert_allclose(state, want[1], atol=1e-5)
 
 
 def test_the_form_that_a_cpu_does_not_take_gives_the_same():

@@ -1,18 +1,18 @@
 """The blocked patterns against explicit L x L masks: outputs and every gradient."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.reference.naive_bigbird import naive_bigbird_mask
-from tests.reference.naive_longformer import naive_longformer
 from tests.reference.naive_masked_attention import naive_masked_attention
 from tests.reference.naive_strided import naive_strided_mask
 from tests.reference.naive_window import naive_window_mask
 from transformer_jax.ops import block_sparse_attention, sparse_attention
 from transformer_jax.ops.attention import Hooks
-from transformer_jax.ops.block_sparse_attention import BlockLayout, neighbour_reads, num_blocks
 
 H, K, V = 2, 4, 3
 TABLE = jax.random.normal(jax.random.key(9), (H, 101))
@@ -24,27 +24,28 @@ def lookup(table_HP, q_positions, k_positions):
     return table_HP[:, distance + 50] * jnp.cos(q_positions)[None, :, None]
 
 
-def check(length, attention, reference, number_of_qkv=1):
-    """Same output and same gradients at real tokens; one row of the batch has none."""
+def check(length, attention, allowed):
+    """Same output and gradients as with an L x L mask at real tokens; one row has none."""
     mask = jnp.arange(length)[None] < jnp.array([length, length // 2, 0])[:, None]
-    keys = jax.random.split(jax.random.key(length), 4 * number_of_qkv)
+    keys = jax.random.split(jax.random.key(length), 4)
     qkv = [
         jax.random.normal(key, (3, length, H, width))
-        for key, width in zip(keys, (K, K, V) * number_of_qkv, strict=False)
+        for key, width in zip(keys[:3], (K, K, V), strict=True)
     ]
     ct = jax.random.normal(keys[-1], (3, length, H, V)) * mask[..., None, None]
     at = jnp.arange(length)
 
+    def reference(qkv, mask, hooks):
+        return naive_masked_attention(*qkv, mask, allowed, hooks.bias(at, at))
+
     def loss(form, qkv, table):
-        y = form(qkv, mask, lambda q_at, k_at: lookup(table, q_at, k_at), at)
+        y = form(qkv, mask, Hooks(lambda q_at, k_at: lookup(table, q_at, k_at)))
         return (y * ct).sum(), y
 
     @jax.jit
     def both(qkv, table):
-        gradients = [
-            jax.grad(loss, (1, 2), has_aux=True)(f, qkv, table) for f in (attention, reference)
-        ]
-        return gradients
+        forms = attention, reference
+        return [jax.grad(loss, (1, 2), has_aux=True)(form, qkv, table) for form in forms]
 
     (got_grads, got), (want_grads, want) = both(qkv, TABLE)
     real = mask[..., None, None]
@@ -75,31 +76,11 @@ def small_steps(monkeypatch):
 def test_window(length, window, dilation, block, causal):
     allowed = naive_window_mask(length, window, dilation, causal)
 
-    def attention(qkv, mask, bias, at):
-        return sparse_attention.window_part(
-            qkv, mask, Hooks(bias), window=window, dilation=dilation, causal=causal, block=block
-        ).value
+    def attention(*arguments):
+        options = {"window": window, "dilation": dilation, "causal": causal, "block": block}
+        return sparse_attention.window_part(*arguments, **options).value
 
-    def reference(qkv, mask, bias, at):
-        return naive_masked_attention(*qkv, mask, allowed, bias(at, at))
-
-    check(length, attention, reference)
-
-
-@pytest.mark.parametrize(("window", "dilation", "num_global"), [(2, 1, 3), (1, 3, 40)])
-def test_longformer(window, dilation, num_global):
-    def parts(qkv):
-        return qkv[:3], (qkv[3][:, :num_global], *qkv[4:])
-
-    def attention(qkv, mask, bias, at):
-        return sparse_attention.longformer_attention(
-            *parts(qkv), mask, Hooks(bias), window=window, dilation=dilation
-        )
-
-    def reference(qkv, mask, bias, at):
-        return naive_longformer(*parts(qkv), mask, window, dilation, bias(at, at))
-
-    check(31, attention, reference, number_of_qkv=2)
+    check(length, attention, allowed)
 
 
 @pytest.mark.parametrize(
@@ -114,17 +95,8 @@ def test_longformer(window, dilation, num_global):
     ],
 )
 def test_strided(length, stride, causal):
-    allowed = naive_strided_mask(length, stride, causal)
-
-    def attention(qkv, mask, bias, at):
-        return sparse_attention.strided_attention(
-            qkv, mask, Hooks(bias), stride=stride, causal=causal
-        )
-
-    def reference(qkv, mask, bias, at):
-        return naive_masked_attention(*qkv, mask, allowed, bias(at, at))
-
-    check(length, attention, reference)
+    attention = partial(sparse_attention.strided_attention, stride=stride, causal=causal)
+    check(length, attention, naive_strided_mask(length, stride, causal))
 
 
 @pytest.mark.parametrize(
@@ -133,33 +105,13 @@ def test_strided(length, stride, causal):
 )
 def test_bigbird(blocks, causal):
     length, block = 37, 4
-    global_blocks, window_blocks, random_blocks = blocks
+    names = ("global_blocks", "window_blocks", "random_blocks")
+    options = dict(zip(names, blocks, strict=True)) | {"causal": causal}
     # The table is drawn for a longer sequence, as it is for a short sentence.
-    reads = sparse_attention.bigbird_reads(
-        12,
-        global_blocks=global_blocks,
-        window_blocks=window_blocks,
-        random_blocks=random_blocks,
-        causal=causal,
-        seed=(0, 0),
-    )
-    allowed = naive_bigbird_mask(length, block, reads, global_blocks, causal)
-
-    def attention(qkv, mask, bias, at):
-        return sparse_attention.bigbird_attention(
-            qkv,
-            mask,
-            Hooks(bias),
-            reads_NG=reads,
-            block=block,
-            global_blocks=global_blocks,
-            causal=causal,
-        )
-
-    def reference(qkv, mask, bias, at):
-        return naive_masked_attention(*qkv, mask, allowed, bias(at, at))
-
-    check(length, attention, reference)
+    reads = sparse_attention.bigbird_reads(12, **options, seed=(0, 0))
+    given = {"reads_NG": reads, "block": block, "global_blocks": blocks[0], "causal": causal}
+    attention = partial(sparse_attention.bigbird_attention, **given)
+    check(length, attention, naive_bigbird_mask(length, block, reads, blocks[0], causal))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -181,22 +133,6 @@ def test_bigbird_reads(causal):
     if causal:
         longer = sparse_attention.bigbird_reads(30, **plan, seed=(0, 0))
         assert (longer[:20] == reads).all()
-
-
-@pytest.mark.parametrize(("length", "block", "dilation"), [(37, 4, 1), (37, 4, 3), (5, 1, 5)])
-def test_folding_puts_each_token_in_one_place_and_back(length, block, dilation):
-    blocks = num_blocks(length, block, dilation)
-    layout = BlockLayout(length, block, dilation, neighbour_reads(blocks, dilation, 1, 0))
-    at = jnp.arange(1, length + 1)[None, :, None] * jnp.ones((2, 1, 3), jnp.int32)
-    folded = layout.fold(at)
-    positions = layout.positions_NC
-    want = np.where(positions < length, positions + 1, 0)
-    assert (folded == want[:, None, :, None]).all() and folded.shape == (blocks, 2, block, 3)
-    assert sorted(positions[positions < length]) == list(range(length))
-    assert (layout.unfold(folded) == at).all()
-    for n, row in enumerate(layout.reads_NG):
-        for m in row[row >= 0]:
-            assert positions[m, 0] % dilation == positions[n, 0] % dilation
 
 
 def test_weights_are_dropped_and_the_rest_scaled():
