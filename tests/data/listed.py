@@ -1,9 +1,11 @@
 """A text that a test lists, in files or in a source, and its ids in a cache."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from transformer_jax.data.config import Corpus, DataConfig
 from transformer_jax.data.id_files import Entry, read_entry
@@ -12,7 +14,9 @@ from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split
 from transformer_jax.data.sources.files import Files
+from transformer_jax.data.splits import read_pairs
 from transformer_jax.data.tokenizer_pair import Tokenizers
+from transformer_jax.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -64,3 +68,18 @@ def stored(
     entry = read_entry(folder_of(data, tokenizers, sampler))
     assert isinstance(entry, Entry)
     return entry.corpus
+
+
+def change(data: DataConfig, **options: Any) -> DataConfig:
+    """The config with other options of its source."""
+    return replace(data, source=replace(data.source, **options))
+
+
+def failure(read: Source | DataConfig, split: Split = "train") -> str:
+    """The one line with which reading a split of an English-German text ends."""
+    is_source = isinstance(read, Source)
+    data = DataConfig(read, source_language="en", target_language="de") if is_source else read
+    with pytest.raises(UserError) as caught:
+        list(read_pairs(data, split))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

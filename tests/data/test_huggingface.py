@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests import hub_server
+from tests.data.listed import failure
 from tests.oracles import need
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.huggingface import HuggingFaceSet
@@ -58,13 +59,6 @@ def write(folder: Path, kind: str, pairs: list[Pair], names: tuple[str, str] = (
 
 def read(source: HuggingFaceSet) -> list[Pair]:
     return list(source.pairs("train", ("en", "de")))
-
-
-def failure(source: HuggingFaceSet) -> str:
-    with pytest.raises(UserError) as caught:
-        read(source)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "translation.jsonl", "csv"])
@@ -141,14 +135,6 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
 def test_a_folder_without_files_is_one_line(tmp_path: Path) -> None:
     message = failure(HuggingFaceSet(str(tmp_path)))
     assert message.startswith(f"data.source.path={tmp_path}: cannot be opened (")
-
-
-def test_no_code_of_a_set_is_executed(tmp_path: Path) -> None:
-    folder = tmp_path / "evil"
-    write(folder, "jsonl", ODD)
-    (folder / "evil.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')\n")
-    assert "Dataset scripts are no longer supported" in failure(HuggingFaceSet(str(folder)))
-    assert not (tmp_path / "trace").exists()
 
 
 def test_a_folder_that_changes_is_read_again(tmp_path: Path) -> None:

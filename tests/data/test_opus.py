@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.data import opus_server
+from tests.data.listed import failure
 from tests.oracles import need
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.opus import Opus
@@ -31,13 +32,6 @@ def source(tmp_path: Path) -> Opus:
 
 def read(source: Opus, languages: tuple[str, str] = ("en", "de")) -> list[Pair]:
     return list(source.pairs("train", languages))
-
-
-def failure(source: Opus) -> str:
-    with pytest.raises(UserError) as caught:
-        read(source)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_corpora_are_read_in_their_order_and_downloaded_once(server, tmp_path: Path) -> None:
