@@ -45,14 +45,6 @@ def test_a_wrong_value_is_named_with_what_is_allowed(given, message):
     assert "\n" not in str(error.value)
 
 
-def test_overrides_replace_fields():
-    config = DecodeConfig(method=Beam(beam_size=5, length_penalty=1.0), batch_size=7)
-    assert override(config, {}) == config
-    assert override(config, {"method": "greedy"}) == DecodeConfig(method=Greedy(), batch_size=7)
-    assert override(config, {"method": Sample(top_k=3)}).method == Sample(top_k=3)
-    assert override(config, {"batch_size": 1}).method == config.method
-
-
 def test_training_evaluates_greedily():
     config = DecodeConfig(max_length_factor=2.0, weights="int8")
     assert while_training(config) == DecodeConfig(

@@ -89,17 +89,6 @@ class DependsOnTheRow(Sample):
         return super().search(step, state, replace(limits, sentence_ids_B=rows_B))
 
 
-class DependsOnBatchMates(Greedy):
-    """Prefers what all sentences together prefer."""
-
-    def search(self, step, state, limits):
-        def averaged(tokens_BZ, position, state):
-            logits_BZV, state = step(tokens_BZ, position, state)
-            return logits_BZV + logits_BZV.mean(axis=0, keepdims=True), state
-
-        return super().search(averaged, state, limits)
-
-
 class TranslatesPadding(Greedy):
     """Gives rows of padding a translation."""
 
@@ -114,30 +103,6 @@ class IgnoresTheLimit(Greedy):
     def search(self, step, state, limits):
         longest_B = jnp.where(limits.max_lengths_B > 0, limits.max_length, 0)
         return super().search(step, state, replace(limits, max_lengths_B=longest_B))
-
-
-class StopsAtTheLimitWithoutEos(Greedy):
-    """Replaces the EOS of a hypothesis that reached its limit."""
-
-    def search(self, step, state, limits):
-        found = super().search(step, state, limits)
-        max_lengths_B = limits.max_lengths_B
-        last_B1T = (
-            jnp.arange(found.tokens.shape[2])[None, None] == (max_lengths_B - 1)[:, None, None]
-        )
-        at_limit_B11 = found.lengths[:, :, None] == max_lengths_B[:, None, None]
-        return found._replace(tokens=jnp.where(last_B1T & at_limit_B11, 4, found.tokens))
-
-
-class ReportsCutProbabilities(Sample):
-    """Reports log-probabilities at its temperature."""
-
-    def search(self, step, state, limits):
-        def hot(tokens_BZ, position, state):
-            logits_BZV, state = step(tokens_BZ, position, state)
-            return logits_BZV / 2.0, state
-
-        return super().search(hot, state, limits)
 
 
 class IsNotSorted(Beam):
@@ -190,13 +155,6 @@ class CannotWiden(Sample):
         return self
 
 
-class Narrows(Beam):
-    """Gives up hypotheses that it was configured with."""
-
-    def with_hypotheses(self, n):
-        return replace(self, beam_size=n)
-
-
 class ReturnsOneTooFew(Sample):
     """Drops a hypothesis."""
 
@@ -211,45 +169,20 @@ class IgnoresNumBest(Beam):
         return super().search(step, state, replace(limits, num_best_B=None))
 
 
-class StopsTooEarly(Beam):
-    """Searches with fewer beams where fewer hypotheses are asked for."""
-
-    def search(self, step, state, limits):
-        if limits.num_best_B is None:
-            return super().search(step, state, limits)
-        narrow = Beam(beam_size=self.beam_size - 1)
-        state = jax.tree.map(lambda leaf: leaf[:, :-1], state)
-        found = narrow.search(step, state, replace(limits, num_best_B=None))
-        one_more = [(0, 0), (0, 1)]
-        return best_first(
-            type(found)(
-                jnp.pad(found.tokens, [*one_more, (0, 0)]),
-                jnp.pad(found.lengths, one_more),
-                *(jnp.pad(x, one_more, constant_values=-jnp.inf) for x in found[2:]),
-            ),
-            limits.num_best_B,
-        )
-
-
 @pytest.mark.parametrize(
     ("method", "check"),
     [
         (DependsOnTheRow(num_samples=2), suite.check_batch_mates_and_padding),
-        (DependsOnBatchMates(), suite.check_batch_mates_and_padding),
         (TranslatesPadding(), suite.check_batch_mates_and_padding),
         (IgnoresTheLimit(), suite.check_ends),
-        (StopsAtTheLimitWithoutEos(), suite.check_ends),
-        (ReportsCutProbabilities(), suite.check_log_probs_and_scores),
         (IsNotSorted(), suite.check_log_probs_and_scores),
         (IgnoresThePenalty(), suite.check_log_probs_and_scores),
         (ReordersPartOfTheState(beam_size=3), suite.check_log_probs_and_scores),
         (CompilesForEverySeed(), suite.check_compiles_once),
         (UnrollsTheSteps(), suite.check_compiles_once),
         (CannotWiden(), suite.check_num_hypotheses),
-        (Narrows(), suite.check_num_hypotheses),
         (ReturnsOneTooFew(num_samples=2), suite.check_num_hypotheses),
         (IgnoresNumBest(), suite.check_num_best),
-        (StopsTooEarly(), suite.check_num_best),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )

@@ -1,15 +1,14 @@
-"""Controls of repetition: Hugging Face's processors, and every sequence of the changed model."""
+"""Controls of repetition, against every sequence of the changed model."""
 
-import itertools
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.decoding.enumerated import PIECES
+from tests.decoding.enumerated import all_hypotheses, assert_best
 from tests.decoding.test_methods import CASES
-from tests.oracles import need
 from tests.quick import quick
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
@@ -58,50 +57,13 @@ def search(method, toy, sentences, repetition, *, max_length, prefix_BT=None):
     return run(toy.state(sentences, method.num_hypotheses))
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 5])
-@pytest.mark.parametrize("penalty", [1.0, 1.3, 0.7])
-def test_logits_are_those_of_hugging_face(n, penalty):
-    torch, processors = need("torch"), need("transformers.generation.logits_process")
-    theirs = processors.LogitsProcessorList()
-    if penalty != 1.0:
-        theirs.append(processors.RepetitionPenaltyLogitsProcessor(penalty))
-    if n:
-        theirs.append(processors.NoRepeatNGramLogitsProcessor(n))
-    rng, repetition, length, vocab_size = np.random.default_rng(n), Repetition(n, penalty), 12, 8
-    logits_TBZV = jnp.asarray(rng.normal(size=(length, 3, 2, vocab_size)), jnp.float32)
-    step, state = control_repetition(
-        lambda tokens, position, state: (logits_TBZV[position], state), None, repetition, (3, 2, 12)
-    )
-    history = rng.integers(3, vocab_size, size=(3, 2, length))
-    history[:, :, 0] = BOS_ID
-    num_forbidden = 0
-    for position in range(length):
-        ours, state = step(jnp.asarray(history[:, :, position], jnp.int32), position, state)
-        expected = theirs(
-            torch.tensor(history[:, :, : position + 1]).reshape(6, -1),
-            torch.tensor(np.asarray(logits_TBZV[position])).reshape(6, -1),
-        )
-        np.testing.assert_allclose(ours.reshape(6, -1), expected, rtol=1e-6)
-        num_forbidden += int(np.isneginf(ours).sum())
-    assert (num_forbidden > 0) == (0 < n < 5)
-
-
 @pytest.mark.parametrize("repetition", OPTIONS)
 def test_a_wide_beam_finds_the_exact_n_best_of_the_changed_model(repetition):
     toy, max_length = ToyDecoder(seed=1, eos_bias=-1.0), 4
     found = search(Beam(27, 0.6), toy, [5, 17], repetition, max_length=max_length)
     for row, sentence in enumerate([5, 17]):
-        expected = []
-        for length in range(1, max_length + 1):
-            for pieces in itertools.product(PIECES, repeat=length - 1):
-                total = log_prob(toy, sentence, (*pieces, EOS_ID), repetition)
-                if np.isfinite(total):
-                    expected.append((total / ((5 + length) / 6) ** 0.6, (*pieces, EOS_ID)))
-        expected.sort(reverse=True)
-        assert int((found.lengths[row] > 0).sum()) == min(27, len(expected))
-        for place, (score, tokens) in enumerate(expected[:27]):
-            assert toy.tokens_of(found, row, place) == tokens
-            assert found.scores[row, place] == pytest.approx(score, rel=1e-4, abs=1e-5)
+        of_sentence = functools.partial(log_prob, toy, sentence, repetition=repetition)
+        assert_best(toy, found, row, all_hypotheses(of_sentence, max_length, 0.6))
 
 
 @pytest.mark.parametrize("repetition", OPTIONS)
