@@ -1,4 +1,4 @@
-"""A translator small enough to predict: it copies its source, letter by letter."""
+"""Small translators: one that copies its source, letter by letter, and random models."""
 
 import itertools
 from dataclasses import dataclass, field
@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.translation.translator import Translator
+import transformer_jax as tj
+from tests.small import small_model
+from transformer_jax.models import api
+from transformer_jax.translation.model import Ensemble
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz \n"
@@ -89,13 +90,35 @@ def traced_shapes() -> list[tuple]:
 def make_translator(traced_shapes):
     """make_translator(sharpness, max_length, **decode) -> Translator over the CopyModel."""
 
-    def make(sharpness: float = 30.0, max_length: int = 64, **decode) -> Translator:
+    def make(sharpness: float = 30.0, max_length: int = 64, **decode) -> tj.Translator:
         tokenizer = LetterTokenizer()
-        return Translator(
+        return tj.Translator(
             CopyModel(next(_numbers), max_length, traced_shapes),
             {"sharpness": jnp.float32(sharpness)},
             SimpleNamespace(source=tokenizer, target=tokenizer),
-            DecodeConfig(**({"batch_size": 4, "method": Beam(beam_size=2)} | decode)),
+            tj.DecodeConfig(**({"batch_size": 4, "method": tj.Beam(beam_size=2)} | decode)),
         )
 
     return make
+
+
+def model(**options) -> tj.ModelConfig:
+    """A small model of seven ids: those of `LetterTokenizer` for a, b and c."""
+    return small_model(7, **{"max_length": 24} | options)
+
+
+@pytest.fixture(scope="module")
+def members():
+    """Configs and parameters of three models of different architectures, sure of something."""
+    mamba = tj.StackConfig(num_layers=1, mixers=(tj.Mamba(),))
+    configs = (model(), model(decoder=mamba, d_model=8), model(norm_placement="post"))
+    trees = [api.init(config, jax.random.key(i)) for i, config in enumerate(configs)]
+    return configs, tuple(jax.tree.map(lambda x: 2 * x, tree) for tree in trees)
+
+
+def translator(configs, params, mean="log_probs", **decode):
+    tokenizers = SimpleNamespace(source=LetterTokenizer(), target=LetterTokenizer())
+    decode = tj.DecodeConfig(**{"batch_size": 4} | decode)
+    if isinstance(configs, tj.ModelConfig):
+        return tj.Translator(configs, params, tokenizers, decode)
+    return tj.Translator(Ensemble(tuple(configs), mean), tuple(params), tokenizers, decode)

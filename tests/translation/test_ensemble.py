@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,50 +9,13 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
-from tests.translation.conftest import assert_same
+from tests.translation.conftest import LetterTokenizer, assert_same, model, translator
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.translation.model import Ensemble
 from transformer_jax.vocabulary import EOS_ID
 
-LETTERS = "abc"
-PIECES = range(3, 7)  # unknown and the letters
-
-
-class Tokenizer:
-    prefix = ()
-
-    def encode(self, text):
-        return [4 + LETTERS.index(letter) for letter in text]
-
-    def decode(self, ids):
-        return "".join(LETTERS[i - 4] for i in ids if i >= 4)
-
-
-def model(**options) -> tj.ModelConfig:
-    return tj.ModelConfig(
-        **{"source_vocab_size": 7, "target_vocab_size": 7, "d_model": 16, "d_ff": 32}
-        | {"num_heads": 2, "max_length": 24}
-        | {"encoder": tj.StackConfig(num_layers=1), "decoder": tj.StackConfig(num_layers=1)}
-        | options
-    )
-
-
-@pytest.fixture(scope="module")
-def members():
-    """Configs and parameters of three models of different architectures, sure of something."""
-    mamba = tj.StackConfig(num_layers=1, mixers=(tj.Mamba(),))
-    configs = (model(), model(decoder=mamba, d_model=8), model(norm_placement="post"))
-    trees = [api.init(config, jax.random.key(i)) for i, config in enumerate(configs)]
-    return configs, tuple(jax.tree.map(lambda x: 2 * x, tree) for tree in trees)
-
-
-def translator(configs, params, mean="log_probs", **decode):
-    tokenizers = SimpleNamespace(source=Tokenizer(), target=Tokenizer())
-    decode = tj.DecodeConfig(**{"batch_size": 4} | decode)
-    if isinstance(configs, tj.ModelConfig):
-        return tj.Translator(configs, params, tokenizers, decode)
-    return tj.Translator(Ensemble(tuple(configs), mean), tuple(params), tokenizers, decode)
+PIECES = range(3, 7)  # unknown and the letters a to c
 
 
 def averaged(configs, params, source, targets, mean):
@@ -77,7 +39,7 @@ def test_a_wide_beam_finds_the_best_of_the_averaged_distributions(members, mean)
     options = {"max_length_factor": 0.0, "max_length_offset": 4, "allow_unk": True}
     together = translator(*members, mean, method=tj.Beam(64, 0.0), **options)
     (found,) = together.decode(["abca"]).translations
-    source = Tokenizer().encode("abca")
+    source = LetterTokenizer().encode("abca")
     expected = []
     for length in (1, 2, 3, 4):
         sequences = [(*pieces, EOS_ID) for pieces in itertools.product(PIECES, repeat=length - 1)]

@@ -9,8 +9,7 @@ import pytest
 from tests.contract.small_options import small_cross
 from tests.models.test_ranks import with_mixer
 from tests.models.test_transformer import SMALLER
-from tests.translation.conftest import assert_same
-from tests.translation.test_ensemble import members, translator  # noqa: F401
+from tests.translation.conftest import assert_same, translator
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.sample import Sample
@@ -36,7 +35,7 @@ METHODS = {"greedy": Greedy(), "beam": Beam(3), "sample": Sample(num_samples=2)}
     ],
     ids=["attention", "no repetition", "prefix", "mamba", "ensemble"],
 )
-def test_as_in_small_batches(members, number, method, options):  # noqa: F811
+def test_as_in_small_batches(members, number, method, options):
     configs, params = members
     if number is not None:
         configs, params = configs[number], params[number]

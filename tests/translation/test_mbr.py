@@ -13,11 +13,6 @@ from transformer_jax.decoding.config import while_training
 from transformer_jax.decoding.mbr import UTILITIES, mbr_scores
 
 
-@pytest.fixture
-def fastchrf():
-    return need("fastchrf")
-
-
 def texts(seed: int) -> list[str]:
     rng = np.random.default_rng(seed)
     words = ["the", "dog", ",", "sees", "a", "big", "cat", ".", "über", "grün"]
@@ -47,7 +42,8 @@ def chrf_of_counts(hypothesis: str, references: list[str]) -> float:
     return 100 * 5 * precision * recall / (4 * precision + recall) if precision else 0.0
 
 
-def test_pairwise_is_the_mean_of_sacrebleus_chrf(fastchrf):
+def test_pairwise_is_the_mean_of_sacrebleus_chrf():
+    need("fastchrf")
     sentences = [texts(0), texts(1)[:4]]
     metric = CHRF()
     for found, hypotheses in zip(
@@ -60,7 +56,8 @@ def test_pairwise_is_the_mean_of_sacrebleus_chrf(fastchrf):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_aggregate_compares_with_the_mean_counts(fastchrf):
+def test_aggregate_compares_with_the_mean_counts():
+    need("fastchrf")
     hypotheses = texts(2)
     (found,) = mbr_scores([""], [hypotheses], tj.Aggregate())
     expected = [chrf_of_counts(hypothesis, hypotheses) for hypothesis in hypotheses]
@@ -69,7 +66,8 @@ def test_aggregate_compares_with_the_mean_counts(fastchrf):
 
 @pytest.mark.parametrize("method", [tj.Beam(4), tj.Sample(8, temperature=1.5)])
 @pytest.mark.parametrize("kind", ["pairwise", "aggregate"])
-def test_translations_are_ranked_by_mbr(make_translator, fastchrf, method, kind):
+def test_translations_are_ranked_by_mbr(make_translator, method, kind):
+    need("fastchrf")
     translator = make_translator(sharpness=2.0, method=method)
     sources = ["abcdefg", "", "hello there"]
     plain = translator.decode(sources).translations

@@ -10,8 +10,7 @@ from tests.oracles import need
 from tests.small import small_model
 from tests.translation.conftest import LETTERS, LetterTokenizer, assert_same
 from transformer_jax.models import api
-from transformer_jax.translation import runner, search
-from transformer_jax.translation.model_calls import decode_batch
+from transformer_jax.translation import search
 from transformer_jax.translation.runner import row_choices
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.vocabulary import UNK_ID
@@ -105,6 +104,9 @@ def test_n_best(make_translator):
     assert scores == sorted(scores, reverse=True)
     assert len(translator.n_best(["hello"], 1)[0]) == 1
     assert translator.n_best([""], 3)[0][0].text == ""
+    # A call can choose another method.
+    (three,) = translator.decode(["hello"], method="beam(beam_size=3)").translations
+    assert len(three) == 3
     with pytest.raises(tj.UserError, match="greedy decoding finds one translation, not 2"):
         translator.n_best(["hello"], 2, method=tj.Greedy())
 
@@ -122,28 +124,6 @@ def test_each_sentence_has_its_own_number_of_translations(make_translator, mbr):
         translator.decode(sources, num_best=[1, 2])
     with pytest.raises(tj.UserError, match="num_best=0: must be at least 1"):
         translator.decode(sources, num_best=0)
-
-
-def test_a_call_can_choose_another_method(make_translator):
-    translator = make_translator(sharpness=3.0)
-    decoded = translator.decode(["hello"], method=tj.Beam(beam_size=3))
-    assert [len(found) for found in decoded.translations] == [3]
-    assert translator.decode(["hello"], method="beam(beam_size=3)").translations == (
-        decoded.translations
-    )
-    with pytest.raises(tj.UserError, match="no such key; use decode.method.beam_size=3"):
-        translator.translate(["hello"], beam_size=3)
-
-
-def test_threads_share_the_compiled_programs(make_translator, monkeypatch):
-    monkeypatch.setattr(runner.Runner, "threads", 2)
-    sources = texts(3, 20, longest=8)
-    translator = make_translator(max_length=48)
-    before = decode_batch._cache_size()
-    first = translator.translate(sources, batch_size=3)
-    assert decode_batch._cache_size() == before + 1
-    assert translator.translate(sources, batch_size=3) == first == sources
-    assert decode_batch._cache_size() == before + 1
 
 
 def test_a_real_models_translation_depends_on_its_sentence_alone(monkeypatch):
@@ -177,7 +157,7 @@ def test_scoring_a_translation_gives_the_log_probability_it_was_found_with(make_
 
 
 def test_few_shapes_are_compiled_and_only_once(make_translator, traced_shapes):
-    translator = make_translator(batch_size=8, method=tj.Greedy())
+    translator = make_translator(batch_size=8, method=tj.Sample())
     sources = texts(4, 100, longest=60)
     progress: list[int] = []
     first = translator.decode([*sources, ""], progress=progress.append)
@@ -186,18 +166,9 @@ def test_few_shapes_are_compiled_and_only_once(make_translator, traced_shapes):
     assert num_shapes <= len({16, 24, 32, 48, 64})
     assert first.timing.compile_seconds > 0
     other = translator.with_params({"sharpness": jnp.float32(29.0)})
-    assert other.decode(sources, batch_size=8).timing.compile_seconds == 0
-    assert len(traced_shapes) == num_shapes
-
-
-@pytest.mark.parametrize("changed", [{"method": tj.Sample(seed=5)}, {"max_source_length": 40}])
-def test_settings_that_do_not_change_the_program_do_not_compile_again(
-    make_translator, traced_shapes, changed
-):
-    translator = make_translator(batch_size=8, method=tj.Sample())
-    translator.decode(["hello"])
-    num_shapes = len(traced_shapes)
-    assert translator.decode(["hello"], **changed).timing.compile_seconds == 0
+    again = other.decode(sources, batch_size=8, method=tj.Sample(seed=5))
+    shorter = other.decode(["hello"], batch_size=8, max_source_length=40)
+    assert again.timing.compile_seconds == shorter.timing.compile_seconds == 0
     assert len(traced_shapes) == num_shapes
 
 
@@ -209,15 +180,13 @@ def test_padded_lengths():
     assert padded_length(97, 100) == 100
 
 
-def test_a_batch_holds_sentences_of_one_padded_length():
-    rng = np.random.default_rng(5)
-    lengths = rng.integers(1, 60, size=50).tolist()
+def test_batches_are_full_but_for_the_last_of_each_padded_length():
+    lengths = np.random.default_rng(5).integers(1, 60, size=50).tolist()
     rows = [Row(n, [4] * length, [], padded_length(length, 64)) for n, length in enumerate(lengths)]
     found = list(batches(rows, lambda length: 8))
     assert sorted(row.number for batch in found for row in batch) == list(range(50))
     assert all(len({row.length for row in batch}) == 1 for batch in found)
-    assert max(map(len, found)) == 8
-    assert len(found) <= 50 / 8 + 5  # full, but for the last of each of five lengths
+    assert max(map(len, found)) == 8 and len(found) <= 50 / 8 + 5
 
 
 def test_a_translation_begins_with_its_prefix(make_translator):
@@ -245,9 +214,8 @@ def test_the_prefix_of_all_sentences_is_in_the_config(make_translator):
     found = translator.translate(sources)
     assert all(text.startswith("ab") for text in found)
     assert make_translator(sharpness=4.0).translate(sources, target_prefix="ab") == found
-    assert not any(
-        text.startswith("ab") for text in translator.translate(sources, target_prefix="")
-    )
+    without = translator.translate(sources, target_prefix="")
+    assert not any(text.startswith("ab") for text in without)
 
 
 @pytest.mark.parametrize("method", [tj.Greedy(), tj.Beam(beam_size=2), tj.Sample(num_samples=2)])

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
-from tests.translation.conftest import assert_same
-from tests.translation.test_ensemble import model, translator
+from tests.translation.conftest import assert_same, model, translator
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.translation import search
@@ -23,29 +22,22 @@ SOURCES = ["abc", "a", "", "bcbcbc", "cab", "ccab"]
 
 
 @pytest.fixture(scope="module")
-def members():
-    """Configs and parameters of two models that are sure of something."""
-    configs = model(), model(d_model=8)
-    trees = [api.init(config, jax.random.key(i)) for i, config in enumerate(configs)]
-    return configs, [jax.tree.map(lambda x: 2 * x, tree) for tree in trees]
-
-
-@pytest.fixture(scope="module")
 def int8(members):
     return translator(members[0][0], members[1][0], weights="int8")
 
 
-def simulated(config):
-    return replace(config, quantize=tj.Int8Dynamic())
-
-
-def test_translates_and_scores_as_simulated_int8(members, int8):
-    floats = translator(simulated(members[0][0]), members[1][0])
+@pytest.mark.parametrize("is_ensemble", [False, True])
+def test_translates_and_scores_as_simulated_int8(members, is_ensemble):
+    configs, params = members
+    simulated = tuple(replace(config, quantize=tj.Int8Dynamic()) for config in configs)
+    if not is_ensemble:
+        configs, simulated, params = configs[0], simulated[0], params[0]
+    int8 = translator(configs, params, weights="int8")
+    floats, plain = translator(simulated, params), translator(configs, params)
     found, expected = (each.decode(SOURCES).translations for each in (int8, floats))
     assert_same(found, expected, atol=1e-4)
     pairs = SOURCES, SOURCES[::-1]
     np.testing.assert_allclose(int8.score(*pairs), floats.score(*pairs), atol=1e-4)
-    plain = translator(members[0][0], members[1][0])
     assert np.abs(int8.score(*pairs) - plain.score(*pairs)).max() > 1e-3
 
 
@@ -63,14 +55,6 @@ def test_a_batch_changes_no_bit_of_a_translation(int8, monkeypatch):
     assert together == [int8.decode([s], batch_size=1).translations[0] for s in SOURCES]
     int8.decode(SOURCES, method=tj.Beam(beam_size=20))
     assert min(sizes) == 1
-
-
-def test_an_ensemble_of_int8(members):
-    configs, params = members
-    together = translator(configs, params, weights="int8")
-    floats = translator(tuple(map(simulated, configs)), params)
-    found, expected = (each.decode(SOURCES).translations for each in (together, floats))
-    assert_same(found, expected, atol=1e-4)
 
 
 def test_on_a_mesh_and_with_other_params(members, int8):
