@@ -21,22 +21,33 @@ TEXT = [
 ] * 8
 
 
-def metricx_folder(path: Path, *, pieces: int = 250112, seed: int = 0) -> Path:
-    """A folder of MetricX's form: an mT5 of two layers that is 8 wide."""
-    path.mkdir(parents=True, exist_ok=True)
-    spm = io.BytesIO()
+TRIPLES = [
+    ("the dog sees a cat", "der Hund sieht eine Katze", "ein Hund sieht die Katze"),
+    ("an old man reads a long book", "ein Buch", "ein alter Mann liest ein langes Buch"),
+    ("schöne Grüße", "Привет мир 犬", ""),
+    ("", "a", "{source} 50%"),
+]
+
+
+def sentencepiece_model(**options: int) -> bytes:
+    """A SentencePiece model of the text."""
+    model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXT),
-        model_writer=spm,
+        model_writer=model,
         vocab_size=90,
         hard_vocab_limit=False,
         minloglevel=2,
-        pad_id=0,
-        eos_id=1,
-        unk_id=2,
-        bos_id=-1,
+        **options,
     )
-    (path / "spiece.model").write_bytes(spm.getvalue())
+    return model.getvalue()
+
+
+def metricx_folder(path: Path, *, pieces: int = 250112, seed: int = 0) -> Path:
+    """A folder of MetricX's form: an mT5 of two layers that is 8 wide."""
+    path.mkdir(parents=True, exist_ok=True)
+    spm = sentencepiece_model(pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    (path / "spiece.model").write_bytes(spm)
     values = {
         "model_type": "mt5",
         "architectures": ["MT5ForRegression"],

@@ -1,16 +1,14 @@
 """COMET-22 and CometKiwi against the published formulas on Transformers and PyTorch."""
 
 import argparse
-import io
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-import sentencepiece
 import yaml
 
-from tests.metrics.folders import TEXT
+from tests.metrics import folders
 from tests.oracles import need
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.comet import Comet, CometKiwi
@@ -20,10 +18,7 @@ torch = need("torch")
 transformers = need("transformers")
 
 TRIPLES = [
-    ("the dog sees a cat", "der Hund sieht eine Katze", "ein Hund sieht die Katze"),
-    ("an old man reads a long book", "ein Buch", "ein alter Mann liest ein langes Buch"),
-    ("schöne Grüße", "Привет мир 犬", ""),
-    ("", "a", "50%"),
+    *folders.TRIPLES,
     ("the dog", " ".join(["the old man reads"] * 150), "der Hund"),  # is cut
     (" ".join(["an old book"] * 200), " ".join(["the man reads"] * 80), "x"),  # cut together
 ]
@@ -56,12 +51,7 @@ def published(path: Path, name: str, **changes):
     def noise(*shape):
         return torch.randn(shape, generator=generator)
 
-    spm = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXT), model_writer=spm, vocab_size=90, hard_vocab_limit=False,
-        minloglevel=2,
-    )  # fmt: skip
-    (path / "sentencepiece.bpe.model").write_bytes(spm.getvalue())
+    (path / "sentencepiece.bpe.model").write_bytes(folders.sentencepiece_model())
     config = transformers.XLMRobertaConfig(
         vocab_size=100, hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=96, max_position_embeddings=514, type_vocab_size=1,

@@ -6,17 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.metrics.folders import metricx_folder
+from tests.metrics import folders
 from tests.oracles import need
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.metricx import MetricX
 from transformer_jax.metrics.registry import METRICS
 
 TRIPLES = [
-    ("the dog sees a cat", "der Hund sieht eine Katze", "ein Hund sieht die Katze"),
-    ("an old man reads a long book", "ein Buch", "ein alter Mann liest ein langes Buch"),
-    ("schöne Grüße", "Привет мир 犬", ""),
-    ("", "a", "{source} 50%"),
+    *folders.TRIPLES,
     ("the dog", "the dog " * 30, "der Hund " * 20),
     ("the dog", " ".join(["the old man reads"] * 400), "der Hund"),  # is cut
 ]
@@ -78,7 +75,9 @@ def test_folders_of_another_kind_are_refused(folder: Path, tmp_path: Path) -> No
     wrong(tmp_path, "a run, but MetricX is an mT5")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "marian"}))
     wrong(tmp_path, "model_type='marian', but MetricX is an mT5")
-    wrong(metricx_folder(tmp_path / "small", pieces=100), "an mT5 of 100 pieces, but MetricX")
+    wrong(
+        folders.metricx_folder(tmp_path / "small", pieces=100), "an mT5 of 100 pieces, but MetricX"
+    )
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     wrong(tmp_path, r"spiece\.model is missing, which MetricX has from mT5; copy it from")
     (tmp_path / "spiece.model").write_bytes((folder / "spiece.model").read_bytes())
