@@ -1,6 +1,5 @@
 """Lexical shortlists: which pieces they list, and the file. The engine is in other tests."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from transformer_jax.data.alignments import words
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.errors import UserError
-from transformer_jax.formats.marian.bergamot import Bergamot
 from transformer_jax.formats.marian.shortlist import (
     count_links,
     most_linked,
@@ -91,6 +89,3 @@ def test_what_does_not_go_together_is_one_line(tokenizers, tmp_path):
         shortlist_of(files, tokenizers)
     with pytest.raises(UserError, match=r"none.align: cannot be read"):
         shortlist_of([*files[:2], str(tmp_path / "none.align")], tokenizers)
-    student = tj.load_recipe("student_tiny")
-    with pytest.raises(UserError, match="shortlist=a: give a file of source lines"):
-        replace(Bergamot(), shortlist=("a",)).check(student)

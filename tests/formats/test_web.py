@@ -60,18 +60,14 @@ def test_the_folder(student, student_folder, engine, tmp_path):
     }
 
 
-def test_it_takes_what_bergamot_takes(engine):
+def test_what_cannot_work_is_refused_before_anything_is_written(
+    student, engine, monkeypatch, tmp_path
+):
     with pytest.raises(UserError, match="model.norm_placement=pre"):
         Web(engine=str(engine)).check(Config(model=suite.small()))
-
-
-def test_a_folder_without_the_engine(student, engine):
     (engine / FILES[1]).unlink()
     with pytest.raises(UserError, match=rf"engine={engine}: has no {FILES[1]}"):
         Web(engine=str(engine)).check(student.config)
-
-
-def test_without_npm(student, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"npm, which is not installed.*engine=FOLDER"):
         Web().check(student.config)
