@@ -9,11 +9,11 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import sentencepiece
 
 from tests.oracles import need
@@ -78,14 +78,21 @@ class Case:
         build: writes the folder; gives Transformers' (model, tokenizer).
         languages: what to import it with.
         tag: what to put before a source.
-        forced: Transformers' id of the forced first target token.
     """
 
     family: str
     build: Callable[[Path], tuple[Any, Any]]
     languages: Languages = Languages()
     tag: str = ""
-    forced: Callable[[Any], int | None] = field(default=lambda tokenizer: None)
+
+    def forced(self, tokenizer: Any) -> int | None:
+        """Transformers' id of the forced first target token."""
+        language = self.languages.target
+        if language is None:
+            return None
+        if hasattr(tokenizer, "get_lang_id"):
+            return int(tokenizer.get_lang_id(language))
+        return int(tokenizer.convert_tokens_to_ids(language))
 
     def imported(self, folder: Path, workdir: Path, **changes: str) -> Run:
         """A run of a folder of this case."""
@@ -184,86 +191,6 @@ def marian(
     model.generation_config.num_beams = 4
     model.save_pretrained(path)
     return model, transformers.MarianTokenizer.from_pretrained(path)
-
-
-def marian_npz(path: Path, *, separate: bool = False) -> tuple[Any, Any]:
-    """The files that Marian itself writes."""
-    theirs = path / "transformers"
-    theirs.mkdir()
-    model, tokenizer = marian(theirs, separate=separate)
-    compute_as_marian(model)
-    for name in ("source.spm", "target.spm"):
-        (theirs / name).rename(path / name)
-    layers = {
-        f"{short}_{{}}{kind}": f"{name}.{part}_proj"
-        for short, name in (("self", "self_attn"), ("context", "encoder_attn"))
-        for kind, part in (("q", "q"), ("k", "k"), ("v", "v"), ("o", "out"))
-    }
-    layers |= {"ffn_{}1": "fc1", "ffn_{}2": "fc2"}
-    by_theirs = {
-        f"{name}.{rest}": short.format(kind)
-        for short, name in layers.items()
-        for kind, rest in (("W", "weight"), ("b", "bias"))
-    }
-    for short, name in (
-        ("self_Wo_ln", "self_attn_layer_norm"),
-        ("context_Wo_ln", "encoder_attn_layer_norm"),
-        ("ffn_ffn_ln", "final_layer_norm"),
-    ):
-        by_theirs |= {f"{name}.weight": f"{short}_scale", f"{name}.bias": f"{short}_bias"}
-    state = {name: x.numpy() for name, x in model.state_dict().items()}
-    arrays = {"decoder_ff_logit_out_b": state["final_logits_bias"][:, :-1]}
-    if separate:
-        for side in ("encoder", "decoder"):
-            arrays[f"{side}_Wemb"] = state[f"model.{side}.embed_tokens.weight"][:-1]
-    else:
-        arrays["Wemb"] = state["model.shared.weight"][:-1]
-    for name, x in state.items():
-        if ".layers." in name:
-            _, side, _, layer, rest = name.split(".", 4)
-            marian_name = f"{side}_l{int(layer) + 1}_{by_theirs[rest]}"
-            arrays[marian_name] = x.T if x.ndim == 2 else x[None]
-    options = {
-        "type": "transformer",
-        "dim-emb": 16,
-        "enc-depth": 2,
-        "dec-depth": 2,
-        "transformer-heads": 2,
-        "transformer-dim-ffn": 32,
-        "transformer-ffn-activation": "swish",
-        "transformer-preprocess": "",
-        "transformer-postprocess": "dan",
-        "transformer-postprocess-emb": "d",
-        "transformer-train-position-embeddings": False,
-        "transformer-decoder-autoreg": "self-attention",
-        "tied-embeddings-all": not separate,
-        "tied-embeddings": separate,
-    }
-    text = json.dumps(options).encode() + b"\0"  # JSON is YAML
-    arrays["special:model.yml"] = np.frombuffer(text, np.int8)
-    np.savez(path / "model.npz", **arrays)
-    ids = {"source": tokenizer.encoder, "target": tokenizer.encoder}
-    if separate:
-        ids["target"] = tokenizer.target_encoder
-    names = {"source": "src.", "target": "trg."} if separate else {"source": ""}
-    for side, part in names.items():
-        pieces = {piece: i for piece, i in ids[side].items() if piece != "<pad>"}
-        write_json(path / f"opus.{part}vocab.yml", pieces)
-    (path / "decoder.yml").write_text("beam-size: 6\nnormalize: 1\n")
-    return model, tokenizer
-
-
-def compute_as_marian(model: Any) -> None:
-    """Gives a model of Transformers the positions and the epsilon of Marian itself."""
-    torch = need("torch")
-    for stack in (model.model.encoder, model.model.decoder):
-        table = stack.embed_positions.weight
-        places, half = torch.arange(table.shape[0])[:, None], table.shape[1] // 2
-        angles = places * torch.exp(torch.arange(half) * -np.log(10000.0) / (half - 1))
-        table.data[:] = torch.cat([angles.sin(), angles.cos()], 1)
-    for module in model.modules():
-        if isinstance(module, torch.nn.LayerNorm):
-            module.eps = 1e-6
 
 
 def let_sentences_end(model: Any, eos: int, more: float) -> None:
@@ -385,59 +312,29 @@ def t5(
     return model, tokenizer
 
 
-def case(family: str, *arguments: Any, **options: Any) -> Case:
-    """A case of a builder with options."""
-    names = ("languages", "tag", "forced")
-    of_case = {name: options.pop(name) for name in names if name in options}
-    builder = BUILDERS[family]
-    return Case(family, lambda path: builder(path, *arguments, **options), **of_case)
-
-
-BUILDERS: dict[str, Callable[..., tuple[Any, Any]]] = {
-    "marian": marian,
-    "m2m_100": m2m100,
-    "mbart": mbart,
-    "t5": t5,
-    "mt5": t5,
-}
-
-
-def first_token(language: str) -> Callable[[Any], int]:
-    """Transformers' id of a language token."""
-
-    def token(tokenizer: Any) -> int:
-        if hasattr(tokenizer, "get_lang_id"):
-            return tokenizer.get_lang_id(language)
-        return tokenizer.convert_tokens_to_ids(language)
-
-    return token
-
-
+MANY_TARGETS = (">>deu<<", ">>fra<<")
 CASES = {
-    "marian": case("marian"),
-    "marian, two vocabularies": case(
-        "marian", separate=True, tags=(">>deu<<", ">>fra<<"), tag=">>deu<< "
+    "marian": Case("marian", marian),
+    "marian, two vocabularies": Case(
+        "marian", partial(marian, separate=True, tags=MANY_TARGETS), tag=">>deu<< "
     ),
-    "marian, many targets": case(
-        "marian", tags=(">>deu<<", ">>fra<<"), tag=">>fra<< ", activation="relu"
+    "marian, many targets": Case(
+        "marian", partial(marian, tags=MANY_TARGETS, activation="relu"), tag=">>fra<< "
     ),
-    "marian, npz": Case("marian_own", marian_npz),
-    "marian, npz, two vocabularies": Case(
-        "marian_own", lambda path: marian_npz(path, separate=True)
-    ),
-    "m2m100": case("m2m_100", languages=Languages("en", "de"), forced=first_token("de")),
-    "nllb": Case(
-        "m2m_100", nllb, Languages("eng_Latn", "deu_Latn"), forced=first_token("deu_Latn")
-    ),
-    "mbart-50": case("mbart", languages=Languages("en_XX", "de_DE"), forced=first_token("de_DE")),
-    "t5": case("t5"),
-    "t5 1.1": case("mt5", kind="MT5", feed_forward="gated-gelu", tied=False),
-    "madlad": case(
+    "m2m100": Case("m2m_100", m2m100, Languages("en", "de")),
+    "nllb": Case("m2m_100", nllb, Languages("eng_Latn", "deu_Latn")),
+    "mbart-50": Case("mbart", mbart, Languages("en_XX", "de_DE")),
+    "t5": Case("t5", t5),
+    "t5 1.1": Case("mt5", partial(t5, kind="MT5", feed_forward="gated-gelu", tied=False)),
+    "madlad": Case(
         "t5",
-        feed_forward="gated-gelu",
-        tied=False,
-        names=("decoder.embed_tokens.weight",),
-        symbols=("<2de>", "<2fr>"),
+        partial(
+            t5,
+            feed_forward="gated-gelu",
+            tied=False,
+            names=("decoder.embed_tokens.weight",),
+            symbols=("<2de>", "<2fr>"),
+        ),
         tag="<2de> ",
     ),
 }

@@ -12,7 +12,6 @@ from tests.formats.runtimes import orders
 from tests.oracles import need
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.errors import UserError
 from transformer_jax.formats.families import FAMILIES
 from transformer_jax.formats.family import Languages, Published
 from transformer_jax.formats.import_model import open_folder, read_model
@@ -62,7 +61,8 @@ def both(request, tmp_path_factory):
 
 
 def test_every_family_has_a_case():
-    assert {case.family for case in CASES.values()} == set(FAMILIES)
+    # Marian's own files are compared with Bergamot's engine.
+    assert {case.family for case in CASES.values()} == set(FAMILIES) - {"marian_own"}
 
 
 def test_tokenizers_give_the_same_ids(both):
@@ -153,25 +153,9 @@ def test_export_gives_the_file_and_the_parameters_back(both):
     for name, values in both.model.state_dict().items():
         if name in tensors and name not in both.published.table.zeros:
             np.testing.assert_array_equal(tensors[name], values.numpy())
-    again = both.published.table.to_params(both.published.model, stored(tensors))
+    stored = {name: Stored(x.shape, lambda x=x: x) for name, x in tensors.items()}
+    again = both.published.table.to_params(both.published.model, Weights("x", stored))
     jax.tree.map(np.testing.assert_array_equal, params, again)
-
-
-def stored(tensors):
-    return Weights("x", {n: Stored(v.shape, lambda v=v: v) for n, v in tensors.items()})
-
-
-def test_a_tensor_missing_reshaped_or_unknown_is_refused_by_name(both):
-    table, model = both.published.table, both.published.model
-    tensors = table.to_tensors(table.to_params(model, open_folder(both.path).weights))
-    name = sorted(set(tensors) - set(table.zeros))[-1]
-    for changed, message in (
-        ({n: v for n, v in tensors.items() if n != name}, f"the tensor {name} is missing"),
-        (tensors | {name: tensors[name][..., :-1]}, f"{name} has the shape"),
-        (tensors | {"model.more.weight": np.zeros(2)}, "reads the tensors model.more.weight"),
-    ):
-        with pytest.raises(UserError, match=message):
-            table.to_params(model, stored(changed))
 
 
 def test_bos_is_never_predicted_where_they_have_none(both):

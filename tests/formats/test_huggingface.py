@@ -1,34 +1,26 @@
-"""Transformers loads what we export, and computes the same."""
+"""Transformers loads what we export, and computes the same; published models go through, too."""
 
 import json
 from dataclasses import replace
 
+import jax
+import numpy as np
 import pytest
 
+import transformer_jax as tj
 from tests.formats import exporter_suite as suite
 from tests.formats.exporter_suite import both
-from tests.formats.published import CASES
-from tests.formats.runtimes import InTransformers
+from tests.formats.published import CASES, SOURCES, TARGETS
+from tests.formats.runtimes import InTransformers, check_texts
 from tests.oracles import need
-from transformer_jax.config import Config
 from transformer_jax.data.mapped_tokenizer import Tags, with_tags
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.errors import UserError
-from transformer_jax.formats.export import export, write
+from transformer_jax.formats.export import write
+from transformer_jax.formats.exporter import TrainedModel
 from transformer_jax.formats.family import search
-from transformer_jax.formats.import_model import import_model
 from transformer_jax.formats.transformers.writer import HuggingFace
-from transformer_jax.layers.feed_forward import Glu, Mlp
-from transformer_jax.layers.norms import LayerNorm, RMSNorm
-from transformer_jax.mixers.full_attention import Full, FullCross
-from transformer_jax.models.lora import Lora
 from transformer_jax.paths import as_path
-from transformer_jax.positions.rope import Rope
-from transformer_jax.positions.sinusoidal import Sinusoidal
-from transformer_jax.positions.t5 import T5
 from transformer_jax.vocabulary import EOS_ID
 from transformer_jax.weights.settings import Settings
 
@@ -36,12 +28,12 @@ need("torch")
 need("transformers")
 
 
-MARIAN = {"norm": LayerNorm(epsilon=1e-5), "norm_placement": "post"}
-FAIRSEQ = {"norm": LayerNorm(epsilon=1e-5)} | both(
-    position=Sinusoidal(form="tensor2tensor", first=2)
+MARIAN = {"norm": tj.LayerNorm(epsilon=1e-5), "norm_placement": "post"}
+FAIRSEQ = {"norm": tj.LayerNorm(epsilon=1e-5)} | both(
+    position=tj.Sinusoidal(form="tensor2tensor", first=2)
 )
-UNBIASED = {"cross": FullCross(use_bias=False), "norm": RMSNorm()} | both(
-    mixers=(Full(use_bias=False),), position=T5(num_buckets=8, max_distance=9)
+UNBIASED = {"cross": tj.FullCross(use_bias=False), "norm": tj.RMSNorm()} | both(
+    mixers=(tj.Full(use_bias=False),), position=tj.T5(num_buckets=8, max_distance=9)
 )
 
 #: Name -> (the family, options of the model).
@@ -50,26 +42,26 @@ MODELS = {
     "marian_unlike": (
         "marian",
         MARIAN
-        | both(position=Sinusoidal(form="halves"), mixers=(Full(score_scale=0.7), Full()))
+        | both(position=tj.Sinusoidal(form="halves"), mixers=(tj.Full(score_scale=0.7), tj.Full()))
         | {
-            "norm": LayerNorm(epsilon=1e-5, use_bias=False),
-            "cross": FullCross(use_bias=False),
-            "feed_forward": Mlp(activation="gelu_tanh", use_bias=False),
+            "norm": tj.LayerNorm(epsilon=1e-5, use_bias=False),
+            "cross": tj.FullCross(use_bias=False),
+            "feed_forward": tj.Mlp(activation="gelu_tanh", use_bias=False),
             "embedding_scale": 1.0,
             "output_bias": True,
             "unused_ids": (0, 5, 7),
             "start_id": 0,
-            "adapter": Lora(rank=2),
+            "adapter": tj.Lora(rank=2),
         },
     ),
     "marian_tables": ("marian", MARIAN | {"tie_embeddings": "decoder"}),
     "m2m_100": ("m2m_100", FAIRSEQ),
-    "t5": ("t5", UNBIASED | {"feed_forward": Mlp(use_bias=False), "head_dim": 6}),
+    "t5": ("t5", UNBIASED | {"feed_forward": tj.Mlp(use_bias=False), "head_dim": 6}),
     "t5_1_1": (
         "t5",
         UNBIASED
         | {
-            "feed_forward": Glu(activation="gelu_tanh"),
+            "feed_forward": tj.Glu(activation="gelu_tanh"),
             "tie_embeddings": "inputs",
             "logit_scale": 0.5,
         },
@@ -82,7 +74,11 @@ def test_equal_outputs(name, tokenizers, tmp_path):
     family, options = MODELS[name]
     model = suite.random_model(suite.small(**options), tokenizers)
     theirs = suite.exported(HuggingFace(), model, tmp_path / "out", InTransformers)
-    assert theirs.model.config.model_type == family
+    config = theirs.model.config
+    assert config.model_type == family
+    if family == "marian":  # its own ids
+        assert (config.eos_token_id, theirs.tokenizer.unk_token_id) == (0, 1)
+        assert config.pad_token_id == config.vocab_size - 1 == tokenizers.source.vocab_size - 1
     print(name, suite.check_log_probs(model, theirs))
     suite.check_greedy(model, theirs)
     check_tokenizers(model, theirs)
@@ -114,9 +110,9 @@ def check_tokenizers(model, theirs):
 
 @pytest.mark.parametrize("patience", [None, 1.0])
 def test_the_stop_of_beam_search_survives_export_and_import(patience, tokenizers, tmp_path):
-    method = Beam(beam_size=3, length_penalty=0.5, length_penalty_form="power", patience=patience)
+    method = tj.Beam(3, length_penalty=0.5, length_penalty_form="power", patience=patience)
     model = suite.random_model(suite.small(**MARIAN), tokenizers)
-    model = model._replace(config=replace(model.config, decode=DecodeConfig(method=method)))
+    model = model._replace(config=replace(model.config, decode=tj.DecodeConfig(method=method)))
     write(HuggingFace(), model, as_path(tmp_path / "out"))
     path = tmp_path / "out" / "generation_config.json"
     settings = json.loads(path.read_text())
@@ -127,7 +123,7 @@ def test_the_stop_of_beam_search_survives_export_and_import(patience, tokenizers
 @pytest.mark.parametrize("early_stopping", [False, "never", None])
 def test_only_an_early_stop_is_patience(early_stopping):
     settings = Settings("x", {"num_beams": 2, "early_stopping": early_stopping})
-    assert search(settings) == Beam(beam_size=2, length_penalty=1.0, length_penalty_form="power")
+    assert search(settings) == tj.Beam(beam_size=2, length_penalty=1.0, length_penalty_form="power")
 
 
 def test_two_vocabularies_of_unequal_sizes(two, tmp_path):
@@ -138,46 +134,97 @@ def test_two_vocabularies_of_unequal_sizes(two, tmp_path):
     check_tokenizers(model, theirs)
 
 
-def test_marian_has_its_own_ids(tokenizers, tmp_path):
-    model = suite.random_model(suite.small(**MARIAN), tokenizers)
-    theirs = suite.exported(HuggingFace(), model, tmp_path / "out", InTransformers)
-    config = theirs.model.config
-    assert (config.eos_token_id, theirs.tokenizer.unk_token_id) == (0, 1)
-    assert config.pad_token_id == config.vocab_size - 1 == tokenizers.source.vocab_size - 1
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (MARIAN | {"norm": LayerNorm()}, ["model.norm=layer:", "model.norm=layer(epsilon=1e-05)"]),
-        (MARIAN | both(position=Rope()), ["model.encoder.position=rope", "form='halves'"]),
-        (MARIAN | {"decoder": {"position": Sinusoidal(first=1)}}, ["model.decoder.position="]),
+        (MARIAN | {"norm": tj.LayerNorm()}, ["model.norm=layer:", "layer(epsilon=1e-05)"]),
+        (MARIAN | {"decoder": {"position": tj.Sinusoidal(first=1)}}, ["model.decoder.position="]),
+        (MARIAN | both(position=tj.Sinusoidal(form="tensor2tensor")), ["form='tensor2tensor'"]),
         (MARIAN | {"tie_embeddings": "none"}, ["model.tie_embeddings=none"]),
         (MARIAN | {"embedding_scale": 3.0}, ["model.embedding_scale=3.0"]),
-        (MARIAN | {"feed_forward": Mlp(activation="sigmoid")}, ["model.feed_forward=mlp"]),
-        (MARIAN | {"encoder": {"mixers": (Full(), Full(num_kv_heads=2))}}, ["num_kv_heads=2"]),
+        (MARIAN | {"feed_forward": tj.Mlp(activation="sigmoid")}, ["model.feed_forward=mlp"]),
+        (MARIAN | {"encoder": {"mixers": (tj.Full(num_kv_heads=2),)}}, ["num_kv_heads=2"]),
         (MARIAN | {"head_dim": 6}, ["model.head_dim=6"]),
         (MARIAN | {"start_id": None}, ["model.start_id=None"]),
         (FAIRSEQ | {"output_bias": True}, ["model.output_bias=True", "m2m_100"]),
-        (UNBIASED | {"feed_forward": Mlp()}, ["model.feed_forward=mlp:", "family is t5"]),
+        (UNBIASED | {"feed_forward": tj.Mlp()}, ["model.feed_forward=mlp:", "family is t5"]),
     ],
 )
 def test_what_it_cannot_express_is_refused_by_name(options, words):
-    with pytest.raises(UserError) as refusal:
-        HuggingFace().check(Config(model=suite.small(**options)))
+    with pytest.raises(tj.UserError) as refusal:
+        HuggingFace().check(tj.Config(model=suite.small(**options)))
     message = str(refusal.value)
     assert message.startswith("model.") and "\n" not in message
     assert all(word in message for word in words), message
 
 
 def test_a_family_that_is_asked_for_and_does_not_fit(tokenizers):
-    with pytest.raises(UserError, match=r"model.norm_placement=post.*is m2m_100"):
-        HuggingFace(family="m2m_100").check(Config(model=suite.small(**MARIAN)))
+    with pytest.raises(tj.UserError, match=r"model.norm_placement=post.*is m2m_100"):
+        HuggingFace(family="m2m_100").check(tj.Config(model=suite.small(**MARIAN)))
 
 
 def test_mbart_is_refused(tmp_path):
-    CASES["mbart-50"].build(tmp_path)
-    run = import_model(tmp_path, tmp_path / "run", source_language="en_XX", target_language="de_DE")
-    with pytest.raises(UserError, match="model.encoder.position=learned"):
-        export(run, "huggingface", tmp_path / "out")
+    (tmp_path / "published").mkdir()
+    CASES["mbart-50"].build(tmp_path / "published")
+    run = CASES["mbart-50"].imported(tmp_path / "published", tmp_path / "run")
+    with pytest.raises(tj.UserError, match="encoder.position=learned"):
+        tj.export(run, "huggingface", tmp_path / "out", checkpoint="latest")
     assert not (tmp_path / "out").exists()
+
+
+#: One case of each tokenizer; the others take a minute.
+QUICK = ("marian", "nllb", "t5")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name in CASES
+        if not name.startswith("mbart")
+    ]
+)
+def imported(request, tmp_path):
+    """(case, the original tokenizer, the run)."""
+    case = CASES[request.param]
+    (tmp_path / "published").mkdir()
+    _, tokenizer = case.build(tmp_path / "published")
+
+    return case, tokenizer, case.imported(tmp_path / "published", tmp_path / "run")
+
+
+def test_published_models_go_through(imported, tmp_path):
+    case, tokenizer, run = imported
+    tj.export(run, "huggingface", tmp_path / "out", checkpoint="latest")
+    model = TrainedModel(run.config, run.params("latest"), run.tokenizers())
+    theirs = InTransformers(tmp_path / "out", model)
+    print(suite.check_log_probs(model, theirs))
+    check_texts(run, case.tag, theirs)
+    for text in SOURCES:
+        ids = tokenizer(case.tag + text).input_ids
+        assert theirs.tokenizer(case.tag + text).input_ids == ids
+    for text in TARGETS:
+        ids = tokenizer(text_target=text).input_ids
+        assert theirs.tokenizer(text_target=text).input_ids == ids
+        assert theirs.tokenizer.decode(ids) == tokenizer.decode(ids)
+
+    second = case.imported(tmp_path / "out", tmp_path / "second")
+    assert second.config == run.config
+    assert second.tokenizers().files() == run.tokenizers().files()
+    jax.tree.map(np.testing.assert_array_equal, second.params("latest"), model.params)
+    tj.export(second, "huggingface", tmp_path / "out2", checkpoint="latest")
+    files = [{p.name: p.read_bytes() for p in (tmp_path / o).iterdir()} for o in ("out", "out2")]
+    assert files[0] == files[1]
+
+
+def test_a_padding_id_without_a_piece(tmp_path):
+    """As in folders whose vocab.json holds Marian's own pieces alone."""
+    CASES["marian"].build(tmp_path)
+    ids = json.loads((tmp_path / "vocab.json").read_text())
+    pad = ids.pop("<pad>")
+    (tmp_path / "vocab.json").write_text(json.dumps(ids))
+    run = tj.import_model(tmp_path, tmp_path / "run")
+    tj.export(run, "huggingface", tmp_path / "out", checkpoint="latest")
+    model = TrainedModel(run.config, run.params("latest"), run.tokenizers())
+    theirs = InTransformers(tmp_path / "out", model)
+    assert theirs.tokenizer.pad_token_id == theirs.model.config.pad_token_id == pad
+    suite.check_log_probs(model, theirs)
