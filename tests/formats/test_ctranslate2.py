@@ -7,11 +7,12 @@ import pytest
 import transformer_jax as tj
 from tests.formats import exporter_suite as suite
 from tests.formats.exporter_suite import both
+from tests.formats.published import CASES
 from tests.formats.runtimes import InCTranslate2
 from tests.oracles import need
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.formats.ctranslate2 import EXPRESSED
-from transformer_jax.formats.exporter import check_expressed
+from transformer_jax.formats.exporter import TrainedModel, check_expressed
 from transformer_jax.models.quantization import NoQuantization
 
 need("ctranslate2")
@@ -46,7 +47,7 @@ MODELS = {
         "feed_forward": tj.Mlp(activation="gelu"),
     }
     | both(position=tj.Sinusoidal(form="tensor2tensor", first=2)),
-    "adapter": {"adapter": tj.Lora(rank=2)},
+    "adapter": {"adapter": tj.Lora(rank=2), "cross": tj.FullCross(alignment_head=0)},
     "rms_glu": {"norm": tj.RMSNorm(epsilon=1e-3), "feed_forward": tj.Glu()},
     "geglu": {"feed_forward": tj.Glu(activation="gelu", use_bias=True), "tie_embeddings": "none"},
     "sigmoid_epsilon": {
@@ -83,6 +84,19 @@ def test_equal_outputs(name, tokenizers, tmp_path):
     theirs = suite.exported(tj.CTranslate2(), model, tmp_path / "out", InCTranslate2)
     print(name, suite.check_log_probs(model, theirs))
     suite.check_greedy(model, theirs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_published_models_go_through(name, tmp_path):
+    need("transformers")
+    (tmp_path / "published").mkdir()
+    CASES[name].build(tmp_path / "published")
+    run = CASES[name].imported(tmp_path / "published", tmp_path / "run")
+    model = TrainedModel(run.config, run.params("latest"), run.tokenizers())
+    theirs = suite.exported(tj.CTranslate2(), model, tmp_path / "out", InCTranslate2)
+    suite.check_log_probs(model, theirs)
+    sources = suite.sentences(2, model.tokenizers.source.vocab_size)
+    assert theirs.greedy(sources) == suite.Ours(model).greedy(sources)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +162,6 @@ def test_what_it_cannot_express_is_refused_by_name(options, words):
     with pytest.raises(tj.UserError, match=words) as refusal:
         tj.CTranslate2().check(config)
     assert str(refusal.value).startswith("model.") and "\n" not in str(refusal.value)
-
-
-def test_a_head_that_learned_alignments_changes_nothing_in_it():
-    tj.CTranslate2().check(tj.Config(model=suite.small(cross=tj.FullCross(alignment_head=0))))
 
 
 def test_an_option_that_it_does_not_know_is_refused():

@@ -180,9 +180,3 @@ def test_what_is_longer_than_the_tables_is_refused(tokenizers, tmp_path):
     assert theirs.greedy([[5] * 255])
     with pytest.raises(Exception, match="onnxruntime|ONNXRuntime"):
         theirs.greedy([[5] * 256])
-
-
-def test_ssru_in_the_encoder_is_refused():
-    config = tj.Config(model=suite.small(encoder={"mixers": (tj.SSRU(),)}))
-    with pytest.raises(tj.UserError, match="encoder.mixers=ssru: ONNX cannot express it"):
-        Onnx().check(config)
