@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import io
 import logging
 import os
 import shutil
@@ -129,6 +130,20 @@ def logged(caplog):
         return messages
 
     return take
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """command(*words, stdin) -> exit status, standard output, standard error of a command."""
+    from transformer_jax.commands.main import main  # not before pytest_configure
+
+    def command(*words, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        status = main([str(word) for word in words])
+        return status, *capsys.readouterr()
+
+    return command
 
 
 def write_texts(folder: Path) -> Path:

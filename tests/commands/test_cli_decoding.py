@@ -1,12 +1,10 @@
 """eval, translate and score on the command line, over a run folder with an untrained model."""
 
 import errno
-import io
 import json
 import os
 import re
 import shutil
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +13,6 @@ import pytest
 
 import transformer_jax as tj
 from tests.untrained import untrained_run
-from transformer_jax.commands.main import main
 from transformer_jax.paths import as_path
 from transformer_jax.runs import evaluation
 from transformer_jax.viewing import attention, plots
@@ -52,19 +49,6 @@ def folder(text, tmp_path_factory):
     decode = tj.DecodeConfig(method=tj.Greedy(), batch_size=4, max_length_factor=1.0)
     untrained_run(folder, tokenizers, data, decode, max_length=32)
     return folder
-
-
-@pytest.fixture
-def command(monkeypatch, capsysbinary):
-    """command(*arguments, stdin) -> exit status, standard output, standard error."""
-
-    def command(*arguments, stdin=b""):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        status = main([str(argument) for argument in arguments])
-        captured = capsysbinary.readouterr()
-        return status, captured.out.decode(), captured.err.decode()
-
-    return command
 
 
 def test_eval_prints_one_json_object_alone(folder, text, command):
@@ -124,20 +108,11 @@ def test_translate_keeps_lines_in_order(folder, command):
     lines[2] = lines[9] = ""
     stdin = "\n".join(lines).encode()  # without a last line end
     status, out, _ = command("translate", f"--workdir={folder}", stdin=stdin)
-    assert status == 0
-    assert out.endswith("\n")
-    translations = out[:-1].split("\n")
-    assert len(translations) == 12
-    assert translations[2] == translations[9] == ""
-    command("eval", f"--workdir={folder}")
-    expected = (folder / "translations" / "test.best.txt").read_text().split("\n")
-    for number in (0, 1, 3, 11):
-        assert translations[number] == expected[number]
+    expected = tj.open_run(folder).translator().translate(lines)
+    assert (status, out) == (0, "".join(f"{each}\n" for each in expected))
     # Other line ends than LF and CR LF belong to the text; nothing in, nothing out.
-    status, out, _ = command(
-        "translate", f"--workdir={folder}", stdin="the dog\u2028sees\r\na cat\n".encode()
-    )
-    assert out.count("\n") == 2
+    two = "the dog\u2028sees\r\na cat\n".encode()
+    assert command("translate", f"--workdir={folder}", stdin=two)[1].count("\n") == 2
     assert command("translate", f"--workdir={folder}")[:2] == (0, "")
 
 
@@ -158,31 +133,18 @@ def test_translate_n_best_and_sampling(folder, command):
     assert command(*sample, "--method.seed=2", stdin=stdin) != first
 
 
-@pytest.fixture(scope="module")
-def other_folder(folder, tmp_path_factory):
-    """A run of another architecture with the vocabulary of the first."""
-    other, run = tmp_path_factory.mktemp("runs") / "other", tj.open_run(folder)
+def test_several_runs_translate_together(folder, text, tmp_path, command):
+    """The other has another architecture, and the vocabulary of the first."""
+    run, folders = tj.open_run(folder), [folder, tmp_path / "other"]
     options = {"d_model": 8, "decoder": tj.StackConfig(num_layers=2), "max_length": 32}
-    untrained_run(other, run.tokenizers(), run.config.data, run.config.decode, seed=1, **options)
-    return other
-
-
-def test_several_runs_translate_together(folder, text, other_folder, command):
-    one, other = f"--workdir={folder}", f"--workdir={other_folder}"
-    pairs = b"the dog\ta cat\n"
-    scores = {
-        name: float(command("score", *workdirs, stdin=pairs)[1])
-        for name, workdirs in {
-            "one": [one],
-            "other": [other],
-            "log_probs": [one, other],
-            "probs": [one, other, "--ensemble_mean=probs"],
-        }.items()
-    }
-    assert len(set(scores.values())) == 4
-    # Jensen: the mean of probabilities is at least the geometric mean, which sums to at most 1.
-    assert scores["probs"] >= (scores["one"] + scores["other"]) / 2
-    assert scores["log_probs"] >= (scores["one"] + scores["other"]) / 2
+    data, decode = run.config.data, run.config.decode
+    untrained_run(folders[1], run.tokenizers(), data, decode, seed=1, **options)
+    one, other = (f"--workdir={each}" for each in folders)
+    for mean in ("log_probs", "probs"):
+        flags = [one, other, f"--ensemble_mean={mean}"]
+        score = float(command("score", *flags, stdin=b"the dog\ta cat\n")[1])
+        together = tj.open_ensemble(folders, mean=mean).translator()
+        assert score == pytest.approx(together.score(["the dog"], ["a cat"])[0], abs=1e-4)
 
     status, out, _ = command("eval", one, other, "--json")
     report = json.loads(out)
@@ -197,39 +159,29 @@ def test_several_runs_translate_together(folder, text, other_folder, command):
 
 
 def test_translate_and_score_with_a_prefix(folder, command):
-    stdin = b"the dog\n\na cat\n"
-    prefix = "--target_prefix=his book"
-    status, out, _ = command("translate", f"--workdir={folder}", prefix, stdin=stdin)
-    assert status == 0
-    lines = out.splitlines()
-    assert lines[0].startswith("his book") and lines[1] == "" and lines[2].startswith("his book")
+    flags = [f"--workdir={folder}", "--target_prefix=his book"]
+    first, empty, last = command("translate", *flags, stdin=b"the dog\n\na cat\n")[1].splitlines()
+    assert first.startswith("his book") and empty == "" and last.startswith("his book")
     # Given the prefix, the rest is more probable than all of it.
-    given = command("score", f"--workdir={folder}", prefix, stdin=b"the dog\tsees\n")[1]
+    given = command("score", *flags, stdin=b"the dog\tsees\n")[1]
     whole = command("score", f"--workdir={folder}", stdin=b"the dog\this book sees\n")[1]
     assert float(whole) < float(given) < 0
-    status, _, err = command(
-        "translate", f"--workdir={folder}", f"--target_prefix={'the ' * 40}", stdin=stdin
+
+
+def test_score_agrees_with_the_library(folder, text, command):
+    sources, targets = (
+        (text / f"test.{language}").read_text().splitlines() for language in ("en", "de")
     )
-    assert status == 2
-    assert "target_prefix of sentence 1: 40 pieces, at most 31 fit" in err
-
-
-def test_score_agrees_with_translate(folder, command, tmp_path):
-    sources, targets = sentences(5, 6), sentences(6, 6)
+    scored = tj.open_run(folder).translator().score_pairs(sources, targets)
     tsv = "".join(f"{s}\t{t}\n" for s, t in zip(sources, targets, strict=True)).encode()
     status, out, _ = command("score", f"--workdir={folder}", stdin=tsv)
     assert status == 0
-    values = [float(line) for line in out.splitlines()]
-    assert len(values) == 6
-    assert all(value < 0 for value in values)
-    for name, lines in {"s": sources, "t": targets}.items():
-        (tmp_path / name).write_text("".join(line + "\n" for line in lines))
-    files = [f"--source={tmp_path / 's'}", f"--target={tmp_path / 't'}"]
+    np.testing.assert_allclose([float(line) for line in out.split()], scored.log_probs, atol=1e-4)
+    files = [f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]
     assert command("score", f"--workdir={folder}", *files)[1] == out
-    per_token = command("score", f"--workdir={folder}", *files, "--per_token")[1]
-    assert all(
-        value < float(line) < 0 for value, line in zip(values, per_token.split(), strict=True)
-    )
+    per_token = command("score", f"--workdir={folder}", *files, "--per_token")[1].split()
+    means = scored.log_probs / scored.num_tokens
+    np.testing.assert_allclose([float(line) for line in per_token], means, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -256,29 +208,23 @@ def test_score_agrees_with_translate(folder, command, tmp_path):
         ("contrast --input={text}/short.tsv", b"", "short.tsv:1: expected source TAB right TAB"),
         ("contrast --input=a.tsv --context=2", b"", "--documents and --context belong together"),
         ("contrast --input=a.tsv --documents=d --context=2", b"", "--documents is for a set"),
-        (
-            "contrast --input=a.json --documents=d --context=0",
-            b"",
-            "--context: 0: must be at least",
-        ),
+        ("contrast --input=a.json --documents=d --context=0", b"", "--context: 0: must be at"),
+        ("eval --workdir={text}/untrained", b"", "no checkpoint"),
+        ("inspect dog --output=heat.jpg", b"", "--output=heat.jpg: the picture is a PNG"),
     ],
 )
 def test_bad_input_gets_one_line(folder, text, command, arguments, stdin, message):
     for name in ("short", "short.tsv"):
         (text / name).write_text("one\ntwo\n")
+    (text / "untrained").mkdir(exist_ok=True)
+    shutil.copy(folder / "config.json", text / "untrained")
     name, *flags = arguments.format(text=text).split()
-    status, out, err = command(name, f"--workdir={folder}", *flags, stdin=stdin)
+    workdir = [] if "--workdir" in arguments else [f"--workdir={folder}"]
+    status, out, err = command(name, *workdir, *flags, stdin=stdin)
     assert (status, out) == (2, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert message.format(text=text) in err
-
-
-def test_eval_without_a_checkpoint(folder, command, tmp_path):
-    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
-    status, _, err = command("eval", f"--workdir={tmp_path}")
-    assert status == 2
-    assert "no checkpoint" in err
 
 
 def test_inspect_draws_every_layer_and_head(folder, tmp_path, monkeypatch, command):
@@ -298,19 +244,18 @@ def test_inspect_draws_every_layer_and_head(folder, tmp_path, monkeypatch, comma
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("words", "message"),
     [
         ([], "has no metrics and no validation set"),
         (["--effective"], "--effective is of one sentence"),
-        (["the dog", "--output=heat.jpg"], "--output=heat.jpg: the picture is a PNG"),
         (["the dog " * 40, "a cat"], "the source has .* the model takes only 32"),
-        (["the dog", "a cat " * 40], "the target has .* the model takes only 32"),
+        (["a cat", "the dog " * 40], "the target has .* the model takes only 32"),
     ],
 )
-def test_inspect_says_what_is_wrong(folder, command, more, words):
-    status, out, err = command("inspect", f"--workdir={folder}", *more)
+def test_inspect_says_what_is_wrong(folder, command, words, message):
+    status, out, err = command("inspect", f"--workdir={folder}", *words)
     assert (status, out) == (2, "")
-    assert re.search(words, err)
+    assert re.search(message, err)
 
 
 def test_a_full_disk_leaves_the_old_translations_and_scores(folder, command, monkeypatch):
@@ -356,29 +301,21 @@ def test_a_lost_tokenizer_is_read_from_the_checkpoint(folder, command, tmp_path)
 
 
 def test_contrast_agrees_with_score(folder, command, tmp_path):
-    lines = sentences(7, 30)
-    rows = [lines[i : i + 3] for i in range(0, 30, 3)]
-    rows = [row for row in rows if row[1] != row[2]]
+    rows = list(zip(sentences(7, 10), sentences(8, 10), sentences(9, 10), strict=True))
+    sources, *sides = zip(*rows, strict=True)
+    right, wrong = (tj.open_run(folder).translator().score(sources, side) for side in sides)
     file = tmp_path / "items.tsv"
-    file.write_text(
-        "".join("\t".join([*row, "odd"][: 3 + i % 2]) + "\n" for i, row in enumerate(rows))
-    )
-    tsv = "".join(f"{s}\t{right}\n{s}\t{wrong}\n" for s, right, wrong in rows).encode()
-    scores = [float(x) for x in command("score", f"--workdir={folder}", stdin=tsv)[1].split()]
-    right = [one > other for one, other in zip(scores[::2], scores[1::2], strict=True)]
-    status, out, _ = command("contrast", f"--workdir={folder}", f"--input={file}", "--json")
-    assert status == 0
-    report = json.loads(out)
-    assert (report["right"], report["count"], report["num_cut"]) == (sum(right), len(rows), 0)
-    assert report["categories"]["odd"]["right"] == sum(right[1::2])
-    table = command("contrast", f"--workdir={folder}", f"--input={file}")[1]
+    categories = ("", "\todd") * 5
+    file.write_text("".join("\t".join(r) + c + "\n" for r, c in zip(rows, categories, strict=True)))
+    contrast = ["contrast", f"--workdir={folder}", f"--input={file}"]
+    report = json.loads(command(*contrast, "--json")[1])
+    is_right = (right > wrong).tolist()
+    assert (report["right"], report["count"], report["num_cut"]) == (sum(is_right), 10, 0)
+    assert report["categories"]["odd"]["right"] == sum(is_right[1::2])
+    table = command(*contrast)[1]
     assert [line.split()[0] for line in table.splitlines()] == ["category", "(none)", "odd", "all"]
-
-
-def test_contrast_says_what_was_cut(folder, command, tmp_path):
-    (tmp_path / "long.tsv").write_text(f"{'the ' * 40}\ta cat\ta dog\n")
-    flags = [f"--workdir={folder}", f"--input={tmp_path / 'long.tsv'}"]
-    assert "note: 2 pairs were longer than the limit" in command("contrast", *flags)[2]
+    file.write_text(f"{'the ' * 40}\ta cat\ta dog\n")
+    assert "note: 2 pairs were longer than the limit" in command(*contrast)[2]
 
 
 def test_alignments_are_those_of_the_library(folder, command):
@@ -388,11 +325,9 @@ def test_alignments_are_those_of_the_library(folder, command):
     links = translator.align(lines, [each.tokens for each in best])
     shown = [" ".join(f"{i}-{j}" for i, j in each) for each in links]
     status, out, _ = command("translate", f"--workdir={folder}", "--alignments", stdin=text)
-    assert status == 0
     expected = [f"{each.text} ||| {one}" for each, one in zip(best, shown, strict=True)]
     assert out.split("\n")[:-1] == expected
     rows = "".join(f"{line}\t{line}\n" for line in lines).encode()
     status, out, _ = command("score", f"--workdir={folder}", "--alignments", stdin=rows)
-    assert status == 0
     given = translator.align(lines, lines)
     assert out.split("\n")[:-1] == [" ".join(f"{i}-{j}" for i, j in each) for each in given]

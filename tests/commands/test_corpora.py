@@ -1,25 +1,17 @@
 """Several corpora and languages in one model, by the commands a user types."""
 
-import io
 import itertools
 import json
-import sys
 
 import jax
 import numpy as np
 import pytest
 
-from transformer_jax.commands.main import main, parse
+from transformer_jax.commands.main import parse
 from transformer_jax.config import override
 from transformer_jax.recipes import load_recipe
 from transformer_jax.runs.folder import open_run
 from transformer_jax.training.train import train
-from transformer_jax.translation import contrast
-
-
-def spoken(monkeypatch, text, *command):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert main(list(command)) == 0
 
 
 def test_a_run_that_was_stopped_ends_with_the_same_parameters(corpora_place, corpora_run, tmp_path):
@@ -60,24 +52,24 @@ def test_metrics_have_the_share_of_each_corpus_and_the_score_of_each_direction(c
     assert "1:en-de: 280 pairs x 1; 2:de-en: 280 pairs x 0.7" in log
 
 
-def test_eval_scores_all_directions_or_one(corpora_run, corpora_place, capsys, refused):
-    command = ["eval", f"--workdir={corpora_run}", "--json"]
-    assert main([*command, "--split=validation"]) == 0
-    reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [report["direction"] for report in reports] == ["en-de", "de-en", "en-fr"]
-    assert main(command) == 0  # only these two have a test set
-    reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [report["direction"] for report in reports] == ["en-de", "de-en"]
-    assert [report["num_sentences"] for report in reports] == [20, 20]
-    assert main([*command, "--split=validation", "--direction=en-fr"]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["name"].startswith("validation.en-fr.best")
-    assert json.loads(line)["decode"]["target_language"] == "fr"
+def test_eval_scores_all_directions_or_one(corpora_run, corpora_place, command, refused):
+    words = ["eval", f"--workdir={corpora_run}", "--json"]
+
+    def reports(*flags):
+        return [json.loads(line) for line in command(*words, *flags)[1].splitlines()]
+
+    found = reports("--split=validation")
+    assert [report["direction"] for report in found] == ["en-de", "de-en", "en-fr"]
+    found = reports()  # only these two have a test set
+    assert [report["direction"] for report in found] == ["en-de", "de-en"]
+    assert [report["num_sentences"] for report in found] == [20, 20]
+    (found,) = reports("--split=validation", "--direction=en-fr")
+    assert found["name"].startswith("validation.en-fr.best")
+    assert found["decode"]["target_language"] == "fr"
     # A direction that was not trained, on text of one's own.
     files = [f"--source={corpora_place / 'test.de'}", f"--reference={corpora_place / 'test.en'}"]
-    assert main([*command, "--direction=de-fr", *files]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["direction"] == "de-fr"
+    (found,) = reports("--direction=de-fr", *files)
+    assert found["direction"] == "de-fr"
     assert any(name.startswith("test.de-en.best") for name in open_run(corpora_run).scores())
     # What is scored against a reference is in its language.
     in_german = "target_language=fr: the set is in de; choose"
@@ -89,30 +81,18 @@ def test_eval_scores_all_directions_or_one(corpora_run, corpora_place, capsys, r
         (["--direction=en-de", "--target_language=fr"], in_german),
         ([f"--baseline={corpora_place / 'test.de'}"], "one direction, and there are 2: name one"),
     ):
-        assert message in refused([*command, *flags])
+        assert message in refused([*words, *flags])
 
 
-def test_translate_into_a_language(corpora_run, monkeypatch, capfdbinary):
-    lines = "the dog sees the house\nwe must read\n"
-    command = ["translate", f"--workdir={corpora_run}"]
-    texts = {}
-    for name, text, flags in (
-        ("default", lines, []),
-        ("de", lines, ["--target_language=de"]),
-        ("fr", lines, ["--target_language=fr"]),
-        ("tag", "<2fr> the dog sees the house\n<2fr> we must read\n", []),
-    ):
-        spoken(monkeypatch, text, *command, *flags)
-        texts[name] = capfdbinary.readouterr().out
-    assert texts["default"] == texts["de"]
-    assert texts["tag"] == texts["fr"]
-    run = open_run(corpora_run)
-    translator = run.translator()
-    first, second = (
-        translator.source_encoder(translator.decode_config.__class__(target_language=code))("dog")
-        for code in ("de", "fr")
+def test_translate_into_a_language(corpora_run, command):
+    lines = b"the dog sees the house\nwe must read\n"
+    words = ["translate", f"--workdir={corpora_run}"]
+    german, french = (
+        command(*words, f"--target_language={code}", stdin=lines) for code in ("de", "fr")
     )
-    assert first[1:] == second[1:] and first[0] != second[0]
+    assert command(*words, stdin=lines) == german
+    tagged = b"<2fr> the dog sees the house\n<2fr> we must read\n"
+    assert command(*words, stdin=tagged) == french
 
 
 def test_a_server_has_an_engine_for_each_direction(corpora_run):
@@ -132,39 +112,28 @@ def test_a_server_has_an_engine_for_each_direction(corpora_run):
     assert only[1] == {"target_language": "fr"}
 
 
-def test_contrast_is_in_the_direction_that_is_asked_for(
-    corpora_run, corpora_place, tmp_path, capsys, refused
+def test_score_and_contrast_are_in_the_direction_that_is_asked_for(
+    corpora_run, corpora_place, tmp_path, command, refused
 ):
     paths = (corpora_place / f"test.{code}" for code in ("en", "de"))
     lines = [path.read_text().splitlines()[:13] for path in paths]
     rows = list(zip(lines[0], lines[1], lines[1][1:], strict=False))
+    sources, *sides = zip(*rows, strict=True)
     items = tmp_path / "items.tsv"
     items.write_text("".join("\t".join(row) + "\n" for row in rows))
-    command = ["contrast", f"--workdir={corpora_run}", f"--input={items}", "--json"]
-    flags = {"de": [], "en": ["--target_language=en"], "fr": ["--target_language=fr"]}
-    margins = {}
-    for code, given in flags.items():
-        translator = open_run(corpora_run).translator(target_language=code)
-        found = contrast.scorer(translator)(*zip(*(row[:2] for row in rows), strict=True))
-        sources, *sides = zip(*rows, strict=True)
-        right, wrong = (translator.score_pairs(sources, side).log_probs for side in sides)
-        np.testing.assert_array_equal(found.log_probs, right)
-        assert main([*command, *given]) == 0
-        assert json.loads(capsys.readouterr().out)["right"] == sum(right > wrong)
-        margins[code] = right - wrong
-    assert not np.array_equal(margins["de"], margins["en"])
-    line = refused([*command, "--target_language=es"])
-    assert "target_language=es: the model has no tag for it" in line
-
-
-def test_score_is_in_the_direction_that_is_asked_for(corpora_run, monkeypatch, capfdbinary):
-    command = ["score", f"--workdir={corpora_run}"]
-    pairs = [("the dog sees the house", "der Hund sieht das Haus"), ("we must read", "wir lesen")]
-    printed = {}
+    pairs = "".join(f"{source}\t{right}\n" for source, right, _ in rows).encode()
+    score, contrast = (
+        [name, f"--workdir={corpora_run}", *more]
+        for name, more in (("score", []), ("contrast", [f"--input={items}", "--json"]))
+    )
+    printed = set()
     for code, flags in (("de", []), ("fr", ["--target_language=fr"])):
-        spoken(monkeypatch, "".join(f"{a}\t{b}\n" for a, b in pairs), *command, *flags)
-        printed[code] = capfdbinary.readouterr().out.decode()
         translator = open_run(corpora_run).translator(target_language=code)
-        expected = translator.score(*zip(*pairs, strict=True))
-        assert printed[code] == "".join(f"{value:.6f}\n" for value in expected)
-    assert printed["de"] != printed["fr"]
+        right, wrong = (translator.score(sources, side) for side in sides)
+        printed.add(command(*score, *flags, stdin=pairs)[1])
+        assert "".join(f"{value:.6f}\n" for value in right) in printed
+        found = json.loads(command(*contrast, *flags)[1])
+        assert found["right"] == sum(right > wrong)
+    assert len(printed) == 2
+    line = refused([*contrast, "--target_language=es"])
+    assert "target_language=es: the model has no tag for it" in line

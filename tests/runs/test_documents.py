@@ -1,7 +1,5 @@
 """A run on blocks: documents are translated line for line, and scored as such."""
 
-import io
-import sys
 from dataclasses import replace
 
 import pytest
@@ -67,10 +65,10 @@ def run(tmp_path_factory):
     ],
     ids=["two", "empty", "windows", "forty", "long", "nothing"],
 )
-def test_one_line_for_each_line(run, text, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-    assert main(["translate", "--workdir=run", "--documents"]) == 0
-    lines = capsys.readouterr().out.split("\n")
+def test_one_line_for_each_line(run, text, command):
+    status, out, _ = command("translate", "--workdir=run", "--documents", stdin=text)
+    assert status == 0
+    lines = out.split("\n")
     given = text.decode().split("\n")
     assert len(lines) - 1 == len(given) - (given[-1] == "")
     for line, source in zip(lines, given, strict=False):
@@ -130,12 +128,11 @@ def test_samples_of_a_document_do_not_depend_on_the_others(run):
     assert translator.translate_documents([one], first_ids=[41]) != [alone]
 
 
-def test_the_note_of_a_text_that_was_continued_is_of_all_of_it(run, monkeypatch, capsys, tmp_path):
+def test_the_note_of_a_text_that_was_continued_is_of_all_of_it(run, monkeypatch, command, tmp_path):
     text = tmp_path / "in.en"
     text.write_text("The dog sleeps.\nIt sleeps.\n\n" * 70)
-    command = ["translate", "--workdir=run", "--documents", f"--input={text}"]
-    assert main([*command, f"--output={tmp_path / 'whole'}"]) == 0
-    note = capsys.readouterr().err.splitlines()[-1]
+    words = ["translate", "--workdir=run", "--documents", f"--input={text}"]
+    note = command(*words, f"--output={tmp_path / 'whole'}")[2].splitlines()[-1]
     assert "of 70 blocks" in note
     translate, calls = tj.Translator.translate_documents, []
 
@@ -147,11 +144,9 @@ def test_the_note_of_a_text_that_was_continued_is_of_all_of_it(run, monkeypatch,
 
     with monkeypatch.context() as patch:
         patch.setattr(tj.Translator, "translate_documents", stops)
-        assert main([*command, f"--output={tmp_path / 'out'}"]) != 0
+        assert command(*words, f"--output={tmp_path / 'out'}")[0] != 0
     assert calls == [32, 32]
-    capsys.readouterr()
-    assert main([*command, f"--output={tmp_path / 'out'}"]) == 0
-    assert capsys.readouterr().err.splitlines()[-1] == note
+    assert command(*words, f"--output={tmp_path / 'out'}")[2].splitlines()[-1] == note
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
@@ -188,10 +183,8 @@ def test_other_blocks_are_another_run(run, tmp_path):
             args.run(args)
 
 
-def test_no_separator_is_in_the_translation_of_a_line(run, monkeypatch, capfdbinary):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the dog <sep> sees\n\n")))
-    assert main(["translate", "--workdir=run"]) == 0
-    out = capfdbinary.readouterr().out.decode().splitlines()
+def test_no_separator_is_in_the_translation_of_a_line(run, command):
+    out = command("translate", "--workdir=run", stdin=b"the dog <sep> sees\n\n")[1].splitlines()
     assert len(out) == 2 and not any("<sep>" in line for line in out)
     assert run.tokenizers().target.separator == 399
 
@@ -212,7 +205,7 @@ def test_the_bleu_while_training_is_that_of_the_documents(run, monkeypatch):
     assert evaluate(run.params("latest"), 2)["bleu"] == pytest.approx(100)
 
 
-def test_documents_are_scored_by_sentence_and_whole(run, capsys):
+def test_documents_are_scored_by_sentence_and_whole(run):
     report = tj.evaluate(run, documents=True)
     assert report.name == "test.documents.best" and report.documents.documents == 6
     scores = report.documents
@@ -225,7 +218,7 @@ def test_documents_are_scored_by_sentence_and_whole(run, capsys):
     assert "d-BLEU" in str(again) and "blocks" in str(again)
 
 
-def test_a_model_of_sentences_says_what_it_lacks(toy_run, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"The dog sleeps.\n")))
-    assert main(["translate", f"--workdir={toy_run}", "--documents"]) == 2
-    assert "no separator piece" in capsys.readouterr().err
+def test_a_model_of_sentences_says_what_it_lacks(toy_run, command):
+    words = ["translate", f"--workdir={toy_run}", "--documents"]
+    status, _, error = command(*words, stdin=b"The dog sleeps.\n")
+    assert status == 2 and "no separator piece" in error
