@@ -35,21 +35,16 @@ config = tj.Config(
 SIZES = {"train": 40, "validation": 6, "test": 6}
 
 
-def teacher(folder, name, tokenizers, *, seed=0, **data):
+def teacher(folder, name, tokenizers, seed=0):
     """A run of an untrained model, whose text is that of the folder."""
-    source = tj.Files(
-        **{
-            f"{split}_{side}": (str(folder / f"{split}.{language}"),)
-            for split in SIZES
-            for side, language in (("source", "en"), ("target", "de"))
-        }
-    )
-    data = tj.DataConfig(
-        **{"source": source, "source_language": "en", "target_language": "de"} | data
-    )
-    decode = tj.DecodeConfig(
-        method=tj.Beam(beam_size=2), batch_size=4, max_length_factor=0.2, max_length_offset=4
-    )
+    files = {
+        f"{split}_{side}": (str(folder / f"{split}.{language}"),)
+        for split in SIZES
+        for side, language in (("source", "en"), ("target", "de"))
+    }
+    length = {"max_length_factor": 0.2, "max_length_offset": 4}
+    decode = tj.DecodeConfig(method=tj.Beam(beam_size=2), batch_size=4, **length)
+    data = tj.DataConfig(tj.Files(**files), "en", "de")
     untrained_run(folder / name, tokenizers, data, decode, seed=seed, max_length=64)
 
 
@@ -163,33 +158,27 @@ def test_the_numbers_of_the_table_are_those_of_their_own_commands(place, undistu
 
 @pytest.mark.parametrize("sets", [["validation"], ["validation", "test"], ["a", "b", "c"]])
 def test_the_share_is_that_of_the_last_set(sets):
-    made = [
-        table.Row(
-            name,
-            "beam",
-            9,
-            1.0,
-            2.0,
-            {each: {"bleu": 50.0, "chrf": 60.0} for each in sets}
-            | {sets[-1]: {"bleu": bleu, "chrf": 60.0}},
-            "nrefs:1",
-        )
-        for name, bleu in (("teacher", 40.0), ("student", 30.0))
-    ]
+    made = []
+    for name, bleu in (("teacher", 40.0), ("student", 30.0)):
+        scores = {each: {"bleu": 50.0, "chrf": 60.0} for each in sets}
+        scores[sets[-1]]["bleu"] = bleu
+        made.append(table.Row(name, "beam", 9, 1.0, 2.0, scores, "nrefs:1"))
     teachers, students = table.table(made).splitlines()[2:4]
     assert " | 100.0% | " in teachers and " | 75.0% | " in students
 
 
-def test_the_student_is_trained_on_what_translate_writes(place, undisturbed, tmp_path):
-    source, target = (
-        lines(undisturbed / "distillation" / "chosen" / f"train.{side}")
-        for side in ("source", "target")
-    )
-    given = [f"--input={place / 'train.en'}", f"--output={tmp_path / 'out'}"]
-    assert main(["translate", f"--workdir={place / 'teacher'}", *given]) == 0
-    # Neither the empty source nor the one that `translate` has cut.
-    assert source == lines(place / "train.en")[2:]
-    assert target == lines(tmp_path / "out")[2:]
+def assert_chosen(place, workdir, *teachers):
+    """All of what `translate` writes, but of the empty source and of the one that it has cut."""
+    folders = [f"--workdir={place / name}" for name in teachers]
+    files = [f"--input={place / 'train.en'}", f"--output={workdir.parent / 'out'}"]
+    assert main(["translate", *folders, *files]) == 0
+    chosen = workdir / "distillation" / "chosen"
+    assert lines(chosen / "train.source") == lines(place / "train.en")[2:]
+    assert lines(chosen / "train.target") == lines(workdir.parent / "out")[2:]
+
+
+def test_the_student_is_trained_on_what_translate_writes(place, undisturbed):
+    assert_chosen(place, undisturbed, "teacher")
     config = tj.open_run(undisturbed).config
     assert config.data.source.train_target[0].endswith("distillation/chosen/train.target")
     model = "tokenizer/joint.model"
@@ -232,35 +221,25 @@ def test_a_command_that_is_killed_in_any_stage_is_continued(
     def partial():
         return [path.name for path in (workdir / "distillation").glob("*.partial")]
 
-    deaths = [
-        ("text.partial", lambda patch: dies(patch, text, "write_pairs", at=2)),
-        ("translations.partial", lambda patch: dies(patch, choice, "to_line", at=13)),
-        ("translations.partial", stops_after_a_step),  # a signal, after a chunk
-        ("translations.partial", lambda patch: dies(patch, choice, "to_line", at=12)),
-        ("chosen.partial", lambda patch: dies(patch, text, "write_pairs", at=1)),
-    ]
-    for name, end in deaths:
+    for module, name, at, left in (
+        (text, "write_pairs", 2, ["text.partial"]),
+        (choice, "to_line", 13, ["translations.partial"]),
+        (None, "a signal, after a chunk", 1, ["translations.partial"]),
+        (choice, "to_line", 12, ["translations.partial"]),
+        (text, "write_pairs", 1, ["chosen.partial"]),
+        (choice, "from_line", 20, ["chosen.partial"]),
+        (None, "a signal, after a step", 1, []),
+        (table, "corpus_scores", 4, []),  # with half of the table
+    ):
         with monkeypatch.context() as patch:
-            end(patch)
-            if end is stops_after_a_step:
+            if module is None:
+                stops_after_a_step(patch)
                 assert main(command(place, workdir)) == STOPPED
             else:
+                dies(patch, module, name, at=at)
                 with pytest.raises(Killed):
                     main(command(place, workdir))
-        assert partial() == [name]
-    # Of four lines that were to be chosen, and after a step, and with half of the table.
-    with monkeypatch.context() as patch:
-        dies(patch, choice, "from_line", at=20)
-        with pytest.raises(Killed):
-            main(command(place, workdir))
-    with monkeypatch.context() as patch:
-        stops_after_a_step(patch)
-        assert main(command(place, workdir)) == STOPPED
-    assert tj.open_run(workdir).checkpoints() == [1]
-    with monkeypatch.context() as patch:
-        dies(patch, table, "corpus_scores", at=4)
-        with pytest.raises(Killed):
-            main(command(place, workdir))
+        assert partial() == left, (name, at)
     assert len(list((workdir / "distillation" / "rows").iterdir())) == 1
     assert main(command(place, workdir)) == 0
     assert files(workdir) == files(undisturbed)
@@ -316,11 +295,7 @@ def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
     workdir = tmp_path / "run"
     more = [f"--teacher={place / 'second'}", "--config.train.steps=1"]
     assert main(command(place, workdir, *more, "--config.train.evaluate_every=1")) == 0
-    together = [f"--workdir={place / name}" for name in ("teacher", "second")]
-    given = [f"--input={place / 'train.en'}", f"--output={tmp_path / 'out'}"]
-    assert main(["translate", *together, *given]) == 0
-    chosen = lines(workdir / "distillation" / "chosen" / "train.target")
-    assert chosen == lines(tmp_path / "out")[2:]
+    assert_chosen(place, workdir, "teacher", "second")
     single = [tj.open_run(place / name) for name in ("teacher", "second")]
     row = rows(workdir)["teacher-beam"]
     assert row["parameters"] == sum(api.num_params(run.model) for run in single)
@@ -343,19 +318,15 @@ def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
         (["--config.data.source=files({train}, {test})"], "train_target"),
         (["--config.data.source=files({train}, {both})"], "no text to compare teacher and student"),
         (
-            [
-                "--config.data.source=files({train}, {both}, {test})",
-                "--config.train.early_stopping=3",
-            ],
+            ["--config.data.source=files({train}, {both}, {test})"]
+            + ["--config.train.early_stopping=3"],
             "train.early_stopping=3 needs a validation set",
         ),
         (["--beam_size=3"], "unknown argument --beam_size=3"),
         (["--config.train.teacher=word_level(run={place}/none)"], "train.teacher.run="),
         (
-            [
-                "--config.train.teacher=word_level(run={place}/teacher)",
-                "--config.tokenizer.vocab_size=330",
-            ],
+            ["--config.train.teacher=word_level(run={place}/teacher)"]
+            + ["--config.tokenizer.vocab_size=330"],
             "train.teacher needs the teacher's tokenizers",
         ),
     ],
