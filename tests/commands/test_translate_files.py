@@ -1,10 +1,8 @@
 """`translate --input --output`: a large text, in parts, that a second start continues."""
 
-import io
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import jax
@@ -13,7 +11,7 @@ import pytest
 import transformer_jax as tj
 from tests.untrained import untrained_run
 from transformer_jax import paths
-from transformer_jax.commands import lines as lines_module, output_file, translate
+from transformer_jax.commands import output_file, translate
 from transformer_jax.commands.main import main, parse
 from transformer_jax.data.sources.grammar.sentences import generate
 
@@ -41,19 +39,17 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translate, "_BATCHES_PER_CHUNK", 2)  # of 8 lines
 
 
-def command(place: Path, output: Path, *more: str) -> list[str]:
+def to_file(place: Path, output: Path, *more: str) -> list[str]:
     files = [f"--input={place / 'in.en'}", f"--output={output}"]
     return ["translate", f"--workdir={place / 'run'}", *files, *more]
 
 
-def test_a_file_has_what_standard_output_has(place, tmp_path, monkeypatch, capfdbinary):
-    assert main(command(place, tmp_path / "out.de")) == 0
-    error = capfdbinary.readouterr().err.decode()
-    assert f"{LINES}/{LINES}" in error and "longer than" not in error
-    stdin = io.TextIOWrapper(io.BytesIO((place / "in.en").read_bytes()))
-    monkeypatch.setattr(sys, "stdin", stdin)
-    assert main(["translate", f"--workdir={place / 'run'}"]) == 0
-    assert (tmp_path / "out.de").read_bytes() == capfdbinary.readouterr().out
+def test_a_file_has_what_standard_output_has(place, tmp_path, command):
+    status, _, error = command(*to_file(place, tmp_path / "out.de"))
+    assert status == 0 and f"{LINES}/{LINES}" in error and "longer than" not in error
+    stdin = (place / "in.en").read_bytes()
+    out = command("translate", f"--workdir={place / 'run'}", stdin=stdin)[1]
+    assert (tmp_path / "out.de").read_text() == out
     assert [path.name for path in tmp_path.iterdir()] == ["out.de"]
 
 
@@ -82,55 +78,49 @@ def test_a_line_is_cut_into_sentences_unless_it_is_one(place, tmp_path, capsys, 
     assert "--lines=split excludes --n_best" in refused(command)
 
 
-def test_scores_that_are_not_finite_end_with_status_1(place, tmp_path, monkeypatch, capsys):
+def test_scores_that_are_not_finite_end_with_status_1(place, tmp_path, monkeypatch, command):
     whole = tj.Run.params
 
     def damaged(self, *args):
         return jax.tree.map(lambda x: x * float("nan"), whole(self, *args))
 
     monkeypatch.setattr(tj.Run, "params", damaged)
-    assert main(command(place, tmp_path / "out.de")) == 1
+    status, _, error = command(*to_file(place, tmp_path / "out.de"))
     # All but the line without text; four others are cut into two or more.
-    count = int(re.search(r"the scores of (\d+) of \d+ inputs", capsys.readouterr().err)[1])
-    assert count > LINES
+    count = int(re.search(r"the scores of (\d+) of \d+ inputs", error)[1])
+    assert status == 1 and count > LINES
     files = [f"--source={place / 'in.en'}", f"--target={place / 'in.en'}"]
-    assert main(["score", f"--workdir={place / 'run'}", *files]) == 1
-    assert "error: the scores of 40 of 40" in capsys.readouterr().err
+    status, _, error = command("score", f"--workdir={place / 'run'}", *files)
+    assert status == 1 and "error: the scores of 40 of 40" in error
 
 
 @pytest.mark.parametrize(
     "flags", [[], ["--n_best=2", "--method=beam(beam_size=2)"], ["--method=sample(seed=3)"]]
 )
-def test_a_start_that_was_stopped_is_continued(place, tmp_path, monkeypatch, flags, capsys):
-    assert main(command(place, tmp_path / "whole", *flags)) == 0
-    write = lines_module.answer
+def test_a_start_that_was_stopped_is_continued(place, tmp_path, monkeypatch, flags):
+    assert main(to_file(place, tmp_path / "whole", *flags)) == 0
+    write, starts = translate.answer, []
 
-    def stops(output, items, chunk_size, reply, total):
-        def fails(chunk, done):
-            if done == 16:
+    def answer(output, items, chunk_size, reply, total):
+        starts.append(output.done)
+
+        def stops(chunk, done):
+            if done == 16 and len(starts) == 1:
                 raise KeyboardInterrupt
             return reply(chunk, done)
 
-        return write(output, items, chunk_size, fails, total)
+        return write(output, items, chunk_size, stops, total)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(translate, "answer", stops)
-        with pytest.raises(KeyboardInterrupt):
-            translate.run(parse(command(place, tmp_path / "out", *flags)))
+    monkeypatch.setattr(translate, "answer", answer)
+    with pytest.raises(KeyboardInterrupt):
+        translate.run(parse(to_file(place, tmp_path / "out", *flags)))
     assert not (tmp_path / "out").exists()
     partial = tmp_path / "out.partial"
     assert json.loads((partial / "progress.json").read_text())["done"] == 16
     with open(partial / "lines", "ab") as file:  # as after a kill
         file.write(b"half a li")
-    seen = []
-
-    def counts(output, items, chunk_size, reply, total):
-        seen.append(output.done)
-        return write(output, items, chunk_size, reply, total)
-
-    monkeypatch.setattr(translate, "answer", counts)
-    assert main(command(place, tmp_path / "out", *flags)) == 0
-    assert seen == [16]
+    assert main(to_file(place, tmp_path / "out", *flags)) == 0
+    assert starts == [0, 16]
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
     assert not partial.exists()
 
@@ -143,13 +133,13 @@ def test_another_command_does_not_continue_it(place, tmp_path, monkeypatch, refu
     with monkeypatch.context() as patch:
         patch.setattr(translate, "answer", fails)
         with pytest.raises(KeyboardInterrupt):
-            translate.run(parse(command(place, tmp_path / "out")))
+            translate.run(parse(to_file(place, tmp_path / "out")))
     before = (tmp_path / "out.partial" / "lines").read_bytes()
-    line = refused(command(place, tmp_path / "out", "--repetition_penalty=2"))
+    line = refused(to_file(place, tmp_path / "out", "--repetition_penalty=2"))
     assert "out.partial: made with another model, other options" in line
     assert (tmp_path / "out.partial" / "lines").read_bytes() == before
     (tmp_path / "out.partial" / "progress.json").write_text("{")
-    assert "progress.json: damaged: remove" in refused(command(place, tmp_path / "out"))
+    assert "progress.json: damaged: remove" in refused(to_file(place, tmp_path / "out"))
 
 
 def test_a_power_loss_leaves_no_zeros_among_the_lines(tmp_path, monkeypatch):
@@ -172,7 +162,7 @@ def test_a_power_loss_leaves_no_zeros_among_the_lines(tmp_path, monkeypatch):
 
 def test_mistakes_are_named(place, tmp_path, refused):
     (tmp_path / "out").write_text("mine")
-    assert "the file exists; move it away" in refused(command(place, tmp_path / "out"))
+    assert "the file exists; move it away" in refused(to_file(place, tmp_path / "out"))
     assert (tmp_path / "out").read_text() == "mine"
     os.mkfifo(tmp_path / "pipe")
     for words, message in (
