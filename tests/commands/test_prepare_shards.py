@@ -59,11 +59,11 @@ def files(tmp_path: Path) -> Files:
         lines = (pair[side] + "\n" + "\n" * (i % 5 in (1, 4)) for i, pair in enumerate(pairs))
         (tmp_path / f"train.{language}").write_text("".join(lines))
         (tmp_path / f"test.{language}").write_text("".join(p[side] + "\n" for p in pairs[:5]))
-    train, test = (
-        (f"{tmp_path}/{split}.en", f"{tmp_path}/{split}.de") for split in ("train", "test")
-    )
-    names = {f"train_{side}": (train[i],) for i, side in enumerate(("source", "target"))}
-    names |= {f"test_{side}": (test[i],) for i, side in enumerate(("source", "target"))}
+    names = {
+        f"{split}_{side}": (f"{tmp_path}/{split}.{language}",)
+        for split in ("train", "test")
+        for side, language in (("source", "en"), ("target", "de"))
+    }
     return Files(**names, documents=True)
 
 
@@ -113,6 +113,7 @@ def assert_read_alike(folder: Path, data: DataConfig, tokenizer: TokenizerConfig
         made.append((tokenizers.files(), ids_of_text(each, tokenizers, sampler)))
     assert made[0][0] == made[1][0]
     assert_equal(made[0][1], made[1][1])
+    assert list(pairs_used(data)) == list(pairs_used(prepared))
     (entry,) = (folder / "ids").iterdir()  # nothing was encoded again
     assert prepared.directions == data.directions
     assert [each.tag for each in prepared.parts] == [each.tag for each in data.parts]
@@ -127,30 +128,6 @@ def assert_read_alike(folder: Path, data: DataConfig, tokenizer: TokenizerConfig
     return prepared
 
 
-CASES = {
-    "sentences": ({}, SMALL),
-    "blocks": ({"blocks": (Blocks(sentences=(1, 2)),)}, SMALL),
-    "two tokenizers": ({}, replace(SMALL, joint=False)),
-    "sampling": ({}, replace(SMALL, sampling_alpha=0.2)),
-    "sampled blocks": ({"blocks": (Blocks(tokens=40),)}, replace(SMALL, sampling_alpha=0.2)),
-    "no filter": ({"filters": (), "validation_from_train": None}, SMALL),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_training_reads_what_it_would_make_of_the_text(
-    case: str, files: Files, tmp_path: Path
-) -> None:
-    options, tokenizer = CASES[case]
-    data = data_of(files, cache_dir=str(tmp_path / "cache"), **options)
-    folder = tmp_path / "prepared"
-    prepared_by(folder, data, shards=3, tokenizer=tokenizer)
-    prepared = assert_read_alike(folder, data, tokenizer)
-    pairs = list(pairs_used(data))
-    assert pairs == list(pairs_used(prepared)) == list(read_pairs(prepared, "train"))
-    assert pairs[0] == next(read_pairs(data, "train"))
-
-
 def random_text(seed: int, folder: Path) -> tuple[DataConfig, int]:
     """Corpora of short documents, some of whose sentences filters leave out; pairs of a part."""
     draw = random.Random(seed)
@@ -159,18 +136,11 @@ def random_text(seed: int, folder: Path) -> tuple[DataConfig, int]:
         lines: list[list[str]] = [[], []]
         for i in range(40):
             bad, twice = draw.random() < 0.15, draw.random() < 0.1
-            pair = (
-                ["a same line"] * 2
-                if twice
-                else [f"{NAMES[i % 11]} {name} {i} .", f"{NAMES[i % 7]} {name.upper()} {i} ."]
-            )
+            pair = [f"{NAMES[i % 11]} {name} {i} .", f"{NAMES[i % 7]} {name.upper()} {i} ."]
+            pair = ["a same line"] * 2 if twice else pair[:1] * 2 if bad else pair
+            end = [""] * (draw.random() < 0.4)
             for side, text in zip(lines, pair, strict=True):
-                side.append(text)
-            if bad:
-                lines[1][-1] = lines[0][-1]
-            if draw.random() < 0.4:
-                for side in lines:
-                    side.append("")
+                side += [text, *end]
         paths = [folder / f"{name}.{language}" for language in ("en", "de")]
         for path, side in zip(paths, lines, strict=True):
             path.write_text("\n".join(side) + "\n")
@@ -205,8 +175,20 @@ def random_text(seed: int, folder: Path) -> tuple[DataConfig, int]:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_texts_are_prepared_as_a_training_reads_them(seed: int, tmp_path: Path) -> None:
     data, part_pairs = random_text(seed, tmp_path)
-    prepared_by(tmp_path / "prepared", data, (1, 3, 20)[seed % 3], TINY, part_pairs)
-    assert_read_alike(tmp_path / "prepared", data, TINY)
+    tokenizer = replace(TINY, joint=seed % 2 == 0)
+    prepared_by(tmp_path / "prepared", data, (1, 3, 20)[seed % 3], tokenizer, part_pairs)
+    assert_read_alike(tmp_path / "prepared", data, tokenizer)
+
+
+@pytest.mark.parametrize("blocks", [(), (Blocks(tokens=40),)])
+def test_sampled_segmentations_are_those_of_the_text(
+    blocks: tuple[Blocks, ...], files: Files, tmp_path: Path
+) -> None:
+    tokenizer = replace(SMALL, sampling_alpha=0.2)
+    data = data_of(files, cache_dir=str(tmp_path / "cache"), blocks=blocks)
+    prepared_by(tmp_path / "prepared", data, 3, tokenizer)
+    prepared = assert_read_alike(tmp_path / "prepared", data, tokenizer)
+    assert list(read_pairs(prepared, "train")) == list(pairs_used(data))
 
 
 def test_a_killed_shard_is_made_again(
