@@ -66,22 +66,17 @@ def test_what_decides_the_parameters_is_refused(tmp_path):
 
 @pytest.mark.parametrize("trained", ["last_checkpoint.json", "checkpoints/1"])
 def test_a_run_without_a_checkpoint_can_be_restarted_with_another_config(tmp_path, trained, logged):
-    folder = as_path(tmp_path)
-    config = Config(data=TEXT)
-    assert resolve_start(config, folder).is_new
-    run_in(tmp_path, config)
+    run_in(tmp_path, Config(data=TEXT))
     (tmp_path / "last_checkpoint.json").unlink()
     (tmp_path / "checkpoints").mkdir()  # as the loop makes it before its first step
-    assert not resolve_start(config, folder).is_new
-    assert logged() == []
-    other = override(config, {"model.d_model": "64"})
-    start = resolve_start(other, folder)
+    other = override(Config(data=TEXT), {"model.d_model": "64"})
+    start = resolve_start(other, as_path(tmp_path))
     assert start.is_new and start.has_folder
     assert start.config.model.d_model == 64 and start.config.model.source_vocab_size == 8000
     assert logged() == [f"nothing was trained in {tmp_path} yet: starting anew"]
     (tmp_path / trained).mkdir()
     with pytest.raises(UserError, match="d_model: 512 -> 64"):
-        resolve_start(other, folder)
+        resolve_start(other, as_path(tmp_path))
 
 
 def test_what_does_not_decide_them_may_change(tmp_path, logged):
@@ -94,20 +89,15 @@ def test_what_does_not_decide_them_may_change(tmp_path, logged):
 
 
 def test_a_run_is_extended_where_its_schedule_allows(tmp_path):
-    for schedule, allowed in (
-        (RsqrtSchedule(), True),
-        (ConstantSchedule(1e-3), True),
-        (CosineSchedule(1e-3), False),
-    ):
-        folder = tmp_path / type(schedule).__name__
-        train = TrainConfig(steps=10, schedule=schedule)
-        run_in(folder, Config(data=TEXT, train=train))
-        longer = Config(data=TEXT, train=dataclasses.replace(train, steps=20))
-        if allowed:
-            assert resolved(longer, folder).train.steps == 20
-        else:
-            with pytest.raises(UserError, match="rate of train.schedule=cosine depends on .*steps"):
-                resolved(longer, folder)
+    def extended(schedule):
+        config = Config(data=TEXT, train=TrainConfig(steps=10, schedule=schedule))
+        run_in(tmp_path / type(schedule).__name__, config)
+        longer = override(config, {"train.steps": "20"})
+        return resolved(longer, tmp_path / type(schedule).__name__).train.steps
+
+    assert extended(RsqrtSchedule()) == extended(ConstantSchedule(1e-3)) == 20
+    with pytest.raises(UserError, match="rate of train.schedule=cosine depends on .*steps"):
+        extended(CosineSchedule(1e-3))
 
 
 def test_a_shorter_warm_up_has_the_peak_of_the_given_one(tmp_path):
@@ -147,7 +137,8 @@ def test_the_run_folder_does_not_depend_on_where_it_was_made(tmp_path, monkeypat
 
 
 def test_languages_are_settled_once(tmp_path):
-    assert resolved(Config(data=TEXT), tmp_path / "new").data.target_language == "de"
+    new = resolved(Config(data=TEXT), tmp_path / "new")
+    assert (new.data.target_language, new.tokenizer.vocab_size) == ("de", 8000)
     run_in(tmp_path, Config(data=TEXT))
     assert json.loads((tmp_path / "config.json").read_text())["data"]["source_language"] == "en"
 
@@ -178,17 +169,8 @@ def test_an_accelerator_chooses_the_dtype_and_the_batch(monkeypatch):
         check_model_config(ModelConfig(dtype="auto"))
 
 
-def test_the_size_of_a_given_tokenizer_is_the_runs(tmp_path):
-    path = tmp_path / "given.model"
-    path.write_bytes(train_tokenizer(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50).model)
-    config = Config(data=TEXT, tokenizer=TokenizerConfig(source_model=str(path)))
-    assert resolved(Config(data=TEXT), tmp_path / "new").tokenizer.vocab_size == 8000
-    assert run_in(tmp_path / "run", config).tokenizer.vocab_size == 270
-    path.unlink()  # the run has its own copy
-    assert resolved(config, tmp_path / "run").tokenizer.vocab_size == 270
-
-
-def test_the_file_of_a_given_tokenizer_may_move_but_not_change(tmp_path):
+def test_the_file_of_a_given_tokenizer_may_go_or_move_but_not_change(tmp_path):
+    """Its size is the run's, which has its own copy."""
     first, moved, other = (tmp_path / f"{name}.model" for name in ("first", "moved", "other"))
     for path, text in ((first, "ab cd ef gh"), (other, "ab cd ef gi")):
         path.write_bytes(train_tokenizer(TokenizerConfig(vocab_size=270), [text] * 50).model)
@@ -198,11 +180,13 @@ def test_the_file_of_a_given_tokenizer_may_move_but_not_change(tmp_path):
 
     run = tmp_path / "run"
     config = resolved(given(first), run)
+    assert config.tokenizer.vocab_size == 270
     run_in(run, config)
     (run / "config.json").write_text(to_json(config))
     own = read_tokenizer(first.read_bytes())
     Tokenizers(own, own).save(as_path(run / "tokenizer"))
     first.rename(moved)
+    assert resolved(given(first), run) == config
     start = resolve_start(given(moved), as_path(run))
     assert start.config == config and not start.is_new
     with pytest.raises(UserError, match="another config .tokenizer.source_model: .*other.model"):
@@ -253,22 +237,24 @@ def test_a_vocabulary_without_the_tags_of_the_corpora_is_refused(tmp_path):
 
 
 BY_PAIRS = ByPairs(
-    ("train.steps", "tokenizer.vocab_size", "model.dropout_rate"),
-    {3: (10, 300, 0.3), 10: (100, 400, 0.2)},
+    ("train.steps", "tokenizer.vocab_size", "model.dropout_rate", "data.validation_from_train"),
+    {3: (10, 300, 0.3, 1), 10: (100, 400, 0.2, 2)},
 )
 
 
-def pairs_in(folder: Path, count: int) -> Config:
+def pairs_in(folder: Path, count: int, **sets: str) -> Config:
     for name in ("a.en", "a.de"):
         (folder / name).write_text("a b\n" * count)
-    source = Files(train_source=(f"{folder}/a.en",), train_target=(f"{folder}/a.de",))
+    source = Files(train_source=(f"{folder}/a.en",), train_target=(f"{folder}/a.de",), **sets)
     return Config(data=DataConfig(source))
 
 
 def test_a_new_run_has_the_settings_for_the_size_of_its_text(tmp_path, logged):
-    def chosen(count, by_pairs=BY_PAIRS):
-        start = resolve_start(pairs_in(tmp_path, count), as_path(tmp_path / "new"), by_pairs)
-        config = start.config
+    """It is told those that have an effect: with a validation set nothing is held out."""
+
+    def chosen(count, by_pairs=BY_PAIRS, **sets):
+        given = pairs_in(tmp_path, count, **sets)
+        config = resolve_start(given, as_path(tmp_path / "new"), by_pairs).config
         assert config.model.source_vocab_size == config.tokenizer.vocab_size
         return config.train.steps, config.tokenizer.vocab_size, config.model.dropout_rate
 
@@ -281,30 +267,19 @@ def test_a_new_run_has_the_settings_for_the_size_of_its_text(tmp_path, logged):
         "--config.train.steps=100000 change them:\n"
         "  train:     steps=100000\n"
         "  tokenizer: vocab_size=None\n"
-        "  model:     dropout_rate=0.1"
+        "  model:     dropout_rate=0.1\n"
+        "  data:      validation_from_train=None"
     ]
+    chosen(2, validation_source=f"{tmp_path}/a.en", validation_target=f"{tmp_path}/a.de")
+    assert "validation_from_train" not in logged()[0]
     assert chosen(2, BY_PAIRS.without(["train.steps"])) == (100_000, 300, 0.3)
-
-
-def test_a_setting_that_has_no_effect_is_not_told(tmp_path, logged):
-    """Nothing is held out where there is a validation set."""
-    by_pairs = ByPairs(("train.steps", "data.validation_from_train"), {9: (10, 1)})
-    config = pairs_in(tmp_path, 4)
-    for sets, told in (((), True), ((f"{tmp_path}/a.en",), False)):
-        source = dataclasses.replace(
-            config.data.source, validation_source=sets, validation_target=sets
-        )
-        data = dataclasses.replace(config.data, source=source)
-        logged()
-        resolve_start(dataclasses.replace(config, data=data), as_path(tmp_path / "run"), by_pairs)
-        assert ("validation_from_train=1" in logged()[0]) == told
 
 
 def test_a_run_keeps_the_settings_of_its_first_start(tmp_path, logged):
     config = resolve_start(pairs_in(tmp_path, 2), as_path(tmp_path / "run"), BY_PAIRS).config
     run_in(tmp_path / "run", config)
     (tmp_path / "a.de").unlink()  # the text is not read again
-    again = ByPairs(BY_PAIRS.keys, {3: (11, 301, 0.4)})  # nor is a changed table
+    again = ByPairs(BY_PAIRS.keys, {3: (11, 301, 0.4, 1)})  # nor is a changed table
     logged()
     start = resolve_start(pairs_in(tmp_path, 0), as_path(tmp_path / "run"), again)
     assert start.config.train.steps == 10
