@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import transformer_jax as tj
+from tests.toy_run import RECIPE
 from transformer_jax.commands import compare
 from transformer_jax.commands.compare import results
 from transformer_jax.commands.compare.jobs import chosen, due, run_jobs
@@ -20,22 +21,16 @@ from transformer_jax.commands.compare.tables import Spread, Summary, latex, mark
 from transformer_jax.commands.main import main
 from transformer_jax.errors import Diverged, UserError
 
-TINY = """
-import transformer_jax as tj
+#: Added to `RECIPE`.
+MORE = """
+from dataclasses import replace
+from transformer_jax import Files
 
-layer = tj.StackConfig(num_layers=1)
-config = tj.Config(
-    data=tj.DataConfig(
-        source=tj.Files(train_source="FOLDER/t.en", train_target="FOLDER/t.de",
-                        validation_source="FOLDER/t.en", validation_target="FOLDER/t.de",
-                        test_source="FOLDER/t.en", test_target="FOLDER/t.de"),
-        source_language="en", target_language="de", cache_dir="FOLDER/cache",
-    ),
-    tokenizer=tj.TokenizerConfig(vocab_size=280),
-    model=tj.ModelConfig(d_model=16, d_ff=64, num_heads=2, encoder=layer, decoder=layer),
-    batch=tj.BatchConfig(tokens=256, max_length=32, num_buckets=1),
-    train=tj.TrainConfig(steps=4, log_every=1, evaluate_sentences=2),
-    decode=tj.DecodeConfig(method=tj.Greedy(), batch_size=64, max_length_factor=1.0),
+config = replace(
+    config,
+    data=DataConfig(Files(**FILES), "en", "de", cache_dir="FOLDER/cache"),
+    model=replace(config.model, d_ff=64),
+    train=TrainConfig(steps=4, log_every=1, evaluate_sentences=2),
 )
 """
 
@@ -59,16 +54,14 @@ def test_vary_names_keys_and_values(text, rows):
     assert split_vary(text) == rows
 
 
-@pytest.mark.parametrize("text", ["model.d_ff", "=3", "model.d_ff="])
-def test_vary_without_key_or_value_is_refused(text):
-    with pytest.raises(UserError, match=r"--vary=.*: expected KEY=VALUE"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(text, "expected KEY=VALUE") for text in ("model.d_ff", "=3", "model.d_ff=")]
+    + [(f"{key}=0,1", "--seeds=N trains") for key in ("train.seed", "config.batch.seed")],
+)
+def test_vary_without_key_or_value_or_with_a_seed_is_refused(text, message):
+    with pytest.raises(UserError, match=f"--vary={text}.*: {message}"):
         split_vary(text)
-
-
-@pytest.mark.parametrize("key", ["train.seed", "config.batch.seed"])
-def test_a_seed_is_no_row(key):
-    with pytest.raises(UserError, match=rf"--vary={key}=0,1: --seeds=N trains each row"):
-        split_vary(f"{key}=0,1")
 
 
 def test_grids_are_multiplied():
@@ -81,18 +74,21 @@ def test_grids_are_multiplied():
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory):
+def recipe(toy_place, tmp_path_factory):
     path = tmp_path_factory.mktemp("recipe") / "tiny.py"
-    for language in ("en", "de"):
-        lines = [f"{word} {n} {language}" for n in range(10) for word in ("a", "the", "some")]
-        path.with_name(f"t.{language}").write_text("\n".join(lines) + "\n")
-    path.write_text(TINY.replace("FOLDER", str(path.parent)))
+    files = {
+        f"{split}_{side}": f"{toy_place}/{'train' if split == 'train' else 'test'}.{language}"
+        for split in ("train", "validation", "test")
+        for side, language in (("source", "en"), ("target", "de"))
+    }
+    more = MORE.replace("FILES", repr(files)).replace("FOLDER", str(path.parent))
+    path.write_text(RECIPE + more)
     return path
 
 
 def test_rows_have_as_many_parameters_as_the_first(recipe):
     config = tj.load_recipe(str(recipe))
-    mixers = [{"model.decoder.mixers": name} for name in ("full", "ssd", "mamba", "linear")]
+    mixers = split_vary("model.decoder.mixers=full,ssd,mamba,linear")
     first, *others = make_rows(config, mixers, equal_parameters=True)
     assert first.config.model.d_ff == 64
     for row in others:
@@ -106,9 +102,7 @@ def test_rows_have_as_many_parameters_as_the_first(recipe):
 def test_a_row_that_cannot_be_made_equal_or_is_another_one_is_refused(recipe):
     config = tj.load_recipe(str(recipe))
     with pytest.raises(UserError, match="parameters even with model.d_ff=8, .*--unequal"):
-        make_rows(
-            config, [{"model.d_model": "16"}, {"model.d_model": "128"}], equal_parameters=True
-        )
+        make_rows(config, split_vary("model.d_model=16,128"), equal_parameters=True)
     with pytest.raises(UserError, match="the same model as another row"):
         make_rows(config, [{"model.d_ff": "64"}, {"model.d_model": "16"}], equal_parameters=True)
     with pytest.raises(UserError, match="--vary=model.d_f"):
@@ -118,7 +112,7 @@ def test_a_row_that_cannot_be_made_equal_or_is_another_one_is_refused(recipe):
 def test_a_point_of_a_grid_is_a_row_of_its_own(recipe):
     config = tj.load_recipe(str(recipe))
     grid = split_grid(["train.schedule.learning_rate=1e-3,2e-3"])
-    mixers = [{"model.decoder.mixers": name} for name in ("full", "ssd")]
+    mixers = split_vary("model.decoder.mixers=full,ssd")
     full, ssd = make_grid(config, mixers, grid, equal_parameters=True)
     assert [row.folder for row in full + ssd] == ["full/1e-3", "full/2e-3", "ssd/1e-3", "ssd/2e-3"]
     assert [row.config.train.schedule.learning_rate for row in ssd] == [1e-3, 2e-3]
@@ -181,10 +175,8 @@ def test_the_table_has_costs_and_the_choice():
     assert record["point"] == "4e-3" and record["validation"] == 8.0
     assert record["steps_per_second"] == 2.0 and record["cpu_seconds_per_step"] is None
     text = markdown([row])
-    assert (
-        "| a_b | 4e-3 | 8.00 | 1.00 | 1.00 |" in text
-        and "| a_b | 4e-3 | 8.00 | 1.00 | yes |" in text
-    )
+    for rest in ("1.00 | 1.00 |", "1.00 | yes |"):
+        assert f"| a_b | 4e-3 | 8.00 | {rest}" in text
     assert latex([row]).splitlines()[3].startswith(r"a\_b & 4e-3 & 8.00 & 1.00 & 1.00 &")
 
 
