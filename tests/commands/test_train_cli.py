@@ -1,7 +1,6 @@
 """From two text files to a scored translation, by the commands a user types."""
 
 import dataclasses
-import io
 import json
 import os
 import shutil
@@ -43,29 +42,27 @@ def test_the_run_folder_holds_what_the_readme_says(toy_run):
     } <= held
     config = json.loads((toy_run / "config.json").read_text())
     assert config["model"]["source_vocab_size"] == 400
+    log = (toy_run / "log.txt").read_text()
+    for words in (
+        "tokenizer: learning",
+        "training pairs",
+        "train.steps=8 ends within the warm-up",
+        "first step done",
+        "validation BLEU",
+    ):
+        assert words in log
 
 
-def test_words_that_the_text_lacks_are_named_once(toy_run, monkeypatch, capsys):
+def test_words_that_the_text_lacks_are_named_once(toy_run, command):
     run = open_run(toy_run)
     tokenizer = run.tokenizers().source
     sources = [source for source, _ in read_pairs(run.config.data, "train")]
     seen = {piece for ids in tokenizer.encode_batch(sources) for piece in ids}
     assert run.unseen() == set(range(400)) - seen
     word = next(w for w in ("zebra", "Qq", "xyz") if not seen.issuperset(tokenizer.encode(w)))
-    monkeypatch.setattr(
-        "sys.stdin", io.TextIOWrapper(io.BytesIO(f"The\nA {word}, a {word}!\n".encode()))
-    )
-    assert main(["translate", f"--workdir={toy_run}"]) == 0
-    assert capsys.readouterr().err == f"note: line 2: never seen in training: {word}\n"
-
-
-def test_eval_scores_files_with_the_trained_model(toy_place, toy_run, capsys):
-    files = [f"--source={toy_place / 'test.en'}", f"--reference={toy_place / 'test.de'}"]
-    words = ["eval", f"--workdir={toy_run}", *files, "--json", "--checkpoint=average:2"]
-    assert main(words) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["direction"] == "en-de" and "bleu" in report["scores"]
-    assert list((toy_run / "translations").iterdir())
+    text = f"The\nA {word}, a {word}!\n".encode()
+    status, _, error = command("translate", f"--workdir={toy_run}", stdin=text)
+    assert (status, error) == (0, f"note: line 2: never seen in training: {word}\n")
 
 
 def test_the_same_command_again_has_nothing_to_do(toy_place, toy_run):
@@ -93,21 +90,10 @@ def test_a_program_trains_what_the_command_trains(toy_place, toy_run, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, *same)
 
 
-def test_the_log_has_what_the_user_was_told(toy_run):
-    text = (toy_run / "log.txt").read_text()
-    for words in (
-        "tokenizer: learning",
-        "training pairs",
-        "first step done",
-        "validation BLEU",
-    ):
-        assert words in text
-
-
-def test_inspect_shows_translations_and_draws_the_pictures(toy_run, tmp_path, capsys):
+def test_inspect_shows_translations_and_draws_the_pictures(toy_run, tmp_path, command):
     run = shutil.copytree(toy_run, tmp_path / "run")
-    assert main(["inspect", f"--workdir={run}"]) == 0
-    printed = capsys.readouterr().out
+    status, printed, _ = command("inspect", f"--workdir={run}")
+    assert status == 0
     assert printed.count("  reference: ") == 4
     for name in ("training", "cross_attention"):
         picture = run / "plots" / f"{name}.png"
@@ -115,11 +101,10 @@ def test_inspect_shows_translations_and_draws_the_pictures(toy_run, tmp_path, ca
         assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_run_that_ends_within_its_warm_up_is_told_so(toy_place, toy_run, tmp_path, capsys):
-    assert "train.steps=8 ends within the warm-up" in (toy_run / "log.txt").read_text()
+def test_a_run_without_a_warm_up_does_not_end_within_it(toy_place, tmp_path, command):
     more = ("--config.train.steps=1", "--config.train.schedule.warmup_steps=0")
-    assert main(train_command(toy_place, tmp_path / "run", *more)) == 0
-    assert "warm-up" not in capsys.readouterr().err
+    status, _, error = command(*train_command(toy_place, tmp_path / "run", *more))
+    assert status == 0 and "warm-up" not in error
 
 
 def test_a_second_run_in_the_folder_is_refused(toy_place, toy_run, refused):
@@ -175,28 +160,21 @@ def test_a_mistake_is_one_line_and_leaves_no_run(toy_place, tmp_path, refused, m
     assert not (tmp_path / "run" / "config.json").exists()
 
 
-def test_validation_files_of_unequal_length_leave_no_run(toy_place, tmp_path, capsys):
-    for name, lines in (("v.en", 12), ("v.de", 11)):  # more than are used
-        (tmp_path / name).write_text("one\n" * lines)
-    sets = [
-        f"--config.data.source.validation_{side}={tmp_path / name}"
-        for side, name in (("source", "v.en"), ("target", "v.de"))
-    ]
-    assert main(train_command(toy_place, tmp_path / "run", *sets)) == 2
-    error = capsys.readouterr().err
-    assert "v.en has 12 lines" in error and "learning" not in error
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_language_without_its_tokenizer_is_refused_first(
-    toy_place, tmp_path, capsys, monkeypatch
+def test_what_takes_a_reading_of_the_text_is_refused_before_it_is_learned_from(
+    toy_place, tmp_path, command, monkeypatch
 ):
+    """Validation files of unequal lengths, and a language whose tokenizer is not there."""
     monkeypatch.setitem(sys.modules, "MeCab", None)
     monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", False)
-    assert main(train_command(toy_place, tmp_path / "run", "--config.data.target_language=ja")) == 2
-    error = capsys.readouterr().err
-    assert "sacrebleu[ja]" in error and "learning" not in error
-    assert not (tmp_path / "run").exists()
+    sets = []
+    for side, lines in (("source", 12), ("target", 11)):  # more than are used
+        (tmp_path / side).write_text("one\n" * lines)
+        sets.append(f"--config.data.source.validation_{side}={tmp_path / side}")
+    japanese = ["--config.data.target_language=ja"]
+    for flags, words in ((sets, "source has 12 lines"), (japanese, "sacrebleu[ja]")):
+        status, _, error = command(*train_command(toy_place, tmp_path / "run", *flags))
+        assert status == 2 and words in error and "learning" not in error
+        assert not (tmp_path / "run").exists()
 
 
 def test_a_start_that_failed_does_not_block_the_corrected_command(toy_place, tmp_path, monkeypatch):
@@ -221,7 +199,7 @@ def test_a_start_that_failed_does_not_block_the_corrected_command(toy_place, tmp
 
 
 def test_sigterm_saves_and_the_same_command_continues(
-    toy_place, toy_run, tmp_path, monkeypatch, capsys
+    toy_place, toy_run, tmp_path, monkeypatch, command
 ):
     """A real signal, after the third step; then to the end of the run that had none."""
     log = Reporter.log
@@ -235,8 +213,9 @@ def test_sigterm_saves_and_the_same_command_continues(
     try:
         with monkeypatch.context() as patch:
             patch.setattr(Reporter, "log", log_and_signal)
-            assert main(train_command(toy_place, tmp_path / "run")) == 143
-        assert "stopped and saved; the same command continues the run" in capsys.readouterr().err
+            status, _, error = command(*train_command(toy_place, tmp_path / "run"))
+        assert status == 143
+        assert "stopped and saved; the same command continues the run" in error
         assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["3"]
         assert main(train_command(toy_place, tmp_path / "run")) == 0
     finally:
@@ -246,7 +225,7 @@ def test_sigterm_saves_and_the_same_command_continues(
     jax.tree.map(np.testing.assert_array_equal, continued, undisturbed)
 
 
-def test_minutes_settle_the_steps_once(toy_place, tmp_path, monkeypatch, capsys):
+def test_minutes_settle_the_steps_once(toy_place, tmp_path, monkeypatch, command):
     """By the first process's measurement; the run continues with them and measures nothing."""
     asked = []
 
@@ -257,8 +236,9 @@ def test_minutes_settle_the_steps_once(toy_place, tmp_path, monkeypatch, capsys)
     def train(*more):
         schedule = "--config.train.schedule=cosine(learning_rate=1e-3,warmup_steps=9)"
         steps = () if any("train.steps" in each for each in more) else ("--config.train.steps=50",)
-        status = main(train_command(toy_place, tmp_path / "run", schedule, *steps, *more))
-        return status, capsys.readouterr().err
+        words = train_command(toy_place, tmp_path / "run", schedule, *steps, *more)
+        status, _, error = command(*words)
+        return status, error
 
     monkeypatch.setattr("transformer_jax.training.speed.measure_step", slow)
     monkeypatch.setattr("transformer_jax.training.speed.measure_evaluation", lambda *_: 0.0)
@@ -328,7 +308,7 @@ def test_too_few_minutes_leave_no_run_behind(toy_place, tmp_path, monkeypatch, r
 
 
 def test_minutes_that_leave_no_time_for_an_evaluation_train(
-    toy_place, tmp_path, monkeypatch, capsys
+    toy_place, tmp_path, monkeypatch, command
 ):
     """Early stopping has nothing to go by then, and the report waits for another command."""
     monkeypatch.setattr("transformer_jax.training.speed.measure_step", lambda *_: (1e9, 2e3))
@@ -337,14 +317,13 @@ def test_minutes_that_leave_no_time_for_an_evaluation_train(
         "transformer_jax.training.speed.measure_evaluation", lambda _, evaluate: seconds[evaluate]
     )
     flags = ("--config.train.minutes=1000", "--config.train.early_stopping=3")
-    assert main(train_command(toy_place, tmp_path / "run", *flags)) == 0
-    messages = capsys.readouterr().err
-    assert "too little time to compile an evaluation too" in messages
+    status, _, messages = command(*train_command(toy_place, tmp_path / "run", *flags))
+    assert status == 0 and "too little time to compile an evaluation too" in messages
     assert open_run(tmp_path / "run").checkpoints()[-1] == 8
     assert not any("validation.bleu" in each for each in open_run(tmp_path / "run").metrics())
 
 
-def test_a_recipe_that_depends_on_the_size_of_the_text(toy_place, tmp_path, capsys):
+def test_a_recipe_that_depends_on_the_size_of_the_text(toy_place, tmp_path, command):
     """Flags come last, the run goes on with what it chose, and `init_from` keeps its model."""
     recipe = tmp_path / "recipe.py"
 
@@ -355,9 +334,10 @@ def test_a_recipe_that_depends_on_the_size_of_the_text(toy_place, tmp_path, caps
         recipe.write_text(f"{other}from transformer_jax import ByPairs\n{table}")
 
     def train(name, *more):
-        command = train_command(toy_place, tmp_path / name, f"--config={recipe}", *more)
-        assert main(command) == 0
-        return open_run(tmp_path / name).config, capsys.readouterr().err
+        words = train_command(toy_place, tmp_path / name, f"--config={recipe}", *more)
+        status, _, error = command(*words)
+        assert status == 0
+        return open_run(tmp_path / name).config, error
 
     write(16, 7)  # as `toy_run`, whose programs are compiled
     config, messages = train("run", "--config.train.steps=2")
