@@ -16,14 +16,14 @@ def place(texts, toy_run):
     """With a teacher, and a training that it stopped half-way, in `parts`."""
     (texts / "recipe.py").write_text(RECIPE)
     shutil.copytree(toy_run, texts / "teacher")
-    assert learn(texts, "parts", "--config.train.steps=2") == 0
+    assert main(learning(texts, "parts", "--config.train.steps=2")) == 0
     return texts
 
 
-def learn(place, run, *flags, teacher="teacher", options="weight=0.8"):
+def learning(place, run, *flags, teacher="teacher", options="weight=0.8"):
     named = f"--config.train.teacher=word_level(run={place / teacher}, {options})"
     few = ("--config.train.steps=4", "--config.train.evaluate_sentences=1")
-    return main(train_command(place, place / run, named, *few, *flags))
+    return train_command(place, place / run, named, *few, *flags)
 
 
 def losses(run):
@@ -32,8 +32,7 @@ def losses(run):
 
 def test_a_teacher_changes_the_loss_and_a_stop_changes_nothing(place, toy_run):
     shutil.copytree(place / "parts", place / "continued")
-    assert learn(place, "whole") == 0
-    assert learn(place, "continued") == 0
+    assert main(learning(place, "whole")) == main(learning(place, "continued")) == 0
     alone, whole, parts = map(losses, (toy_run, place / "whole", place / "continued"))
     assert whole == parts and len(whole) == 2
     assert min(abs(one - other) for one, other in zip(alone, whole, strict=False)) > 1e-3
@@ -57,16 +56,15 @@ def test_a_teacher_changes_the_loss_and_a_stop_changes_nothing(place, toy_run):
         ((), "weight=1.5", "train.teacher"),
     ],
 )
-def test_what_does_not_fit_is_one_line(place, flags, options, message, capsys):
-    assert learn(place, "refused", *flags, options=options) == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
+def test_what_does_not_fit_is_one_line(place, flags, options, message, refused):
+    assert message in refused(learning(place, "refused", *flags, options=options))
     assert not (place / "refused" / "checkpoints").exists()
 
 
-def test_a_teacher_that_is_missing_or_another_one_is_named(place, capsys):
-    assert learn(place, "refused", teacher="nobody") == 2
-    assert f"train.teacher.run={place / 'nobody'}" in capsys.readouterr().err.splitlines()[-1]
+def test_a_teacher_that_is_missing_or_another_one_is_named(place, refused):
+    line = refused(learning(place, "refused", teacher="nobody"))
+    assert f"train.teacher.run={place / 'nobody'}" in line
     for manifest in (place / "teacher" / "checkpoints").glob("*/manifest.json"):
         manifest.write_text(manifest.read_text() + "\n")  # another one in the same place
-    assert learn(place, "parts", "--config.train.steps=4") == 2
-    assert "the teacher changed since this run was saved" in capsys.readouterr().err
+    line = refused(learning(place, "parts", "--config.train.steps=4"))
+    assert "the teacher changed since this run was saved" in line
