@@ -18,6 +18,22 @@ config = Config(
 """
 
 
+#: For a short training by another recipe.
+FEW = [
+    "--no_progress",
+    "--config.batch.tokens=512",
+    "--config.batch.num_buckets=1",
+    "--config.model.matmul_dtype=float32",
+    "--config.train.evaluate_sentences=2",
+]
+
+
+def text_flags(folder, name="train"):
+    """The training text is NAME.en and NAME.de of the folder."""
+    sides = (("source", "en"), ("target", "de"))
+    return [f"--config.data.source.train_{side}={folder}/{name}.{code}" for side, code in sides]
+
+
 def train_command(place, run, *more):
     """Trains in `run` by `place`'s recipe on its train.en and train.de, or goes on with it."""
     return [
@@ -25,8 +41,7 @@ def train_command(place, run, *more):
         f"--config={place / 'recipe.py'}",
         f"--workdir={run}",
         "--no_progress",
-        f"--config.data.source.train_source={place / 'train.en'}",
-        f"--config.data.source.train_target={place / 'train.de'}",
+        *text_flags(place),
         f"--config.data.cache_dir={place / 'cache'}",
         *more,
     ]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.pages import commands
+from tests.toy_run import FEW, text_flags
 from transformer_jax.commands.main import main, parse
 from transformer_jax.commands.recipe_flags import recipe_of
 from transformer_jax.config import Config, differences
@@ -22,20 +23,9 @@ SESSION, OTHER_CHECKPOINT = (
     [one for one in commands("docs/usage.md") if any(name in word for word in one)]
     for name in ("runs/medical", "latest")
 )
-SMALL = [
-    "--no_progress",
-    "--config.batch.tokens=512",
-    "--config.batch.num_buckets=1",
-    "--config.model.matmul_dtype=float32",
-    "--config.data.cache_dir=cache",
-    "--config.train.log_every=1",
-    "--config.train.evaluate_sentences=4",
-]
+SMALL = [*FEW, "--config.data.cache_dir=cache", "--config.train.log_every=1"]
 # Without a validation set nothing is translated or drawn.
-ONLY_STEPS = [
-    "--config.data.validation_from_train=none",
-    "--config.train.early_stopping=none",
-]
+ONLY_STEPS = ["--config.data.validation_from_train=none", "--config.train.early_stopping=none"]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +34,6 @@ def place(texts, toy_run):
     shutil.copytree(toy_run, texts / "runs" / "mine")
     for language, lines in zip(("en", "de"), zip(*generate(6, 540), strict=True), strict=True):
         (texts / f"medical.{language}").write_text("".join(f"{line}\n" for line in lines))
-    (texts / "in.en").write_text("The dog sleeps.\n")
     return texts
 
 
@@ -56,25 +45,22 @@ def here(place, monkeypatch):
 
 def tuning(workdir, *flags, steps):
     """The command that tunes the run."""
-    sides = ("source=medical.en", "target=medical.de")
-    text = (f"--config.data.source.train_{side}" for side in sides)
-    words = ["train", "--config=finetune", f"--workdir={workdir}", *text, *SMALL, *ONLY_STEPS]
-    start = "--config.train.init_from=runs/mine"
-    return [*words, start, f"--config.train.steps={steps}", *flags]
+    words = ["train", "--config=finetune", f"--workdir={workdir}", *text_flags(".", "medical")]
+    start = ["--config.train.init_from=runs/mine", f"--config.train.steps={steps}"]
+    return [*words, *SMALL, *ONLY_STEPS, *start, *flags]
 
 
 def tune(workdir, *flags, steps):
     return main(tuning(workdir, *flags, steps=steps))
 
 
-def test_the_session_of_the_page(here, monkeypatch, capsys):
+def test_the_session_of_the_page(here, command):
     assert [one[0] for one in SESSION] == ["train", "eval", "train", "translate"]
-    for arguments in SESSION:
-        with open("in.en", encoding="utf-8") as lines:
-            monkeypatch.setattr("sys.stdin", lines)
-            small = [*SMALL, "--config.train.steps=3"] if arguments[0] == "train" else []
-            assert main([*arguments, *small]) == 0
-    assert len(capsys.readouterr().out.splitlines()) > 1
+    for words in SESSION:
+        small = [*SMALL, "--config.train.steps=3"] if words[0] == "train" else []
+        status, out, _ = command(*words, *small, stdin=b"The dog sleeps.\n")
+        assert status == 0
+    assert out.count("\n") == 1
 
     mine, tuned, adapted = (
         open_run(f"runs/{name}") for name in ("mine", "medical", "medical-lora")

@@ -15,13 +15,13 @@ import pytest
 from tests.commands.conftest import CORPORA
 from tests.malformed.harness import contents
 from tests.oracles import need
+from tests.toy_run import text_flags
 from transformer_jax.commands.main import main
 from transformer_jax.commands.prepare import shards
 from transformer_jax.data.tokenizer_pair import load_tokenizers
 from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
 
-SIDES = {"source": "en", "target": "de"}
 PARTS = "--part_pairs=50"
 
 
@@ -105,8 +105,7 @@ def test_the_vocabulary_does_not_depend_on_the_machine_that_prepares(corpora_pla
     table = "by_pairs = tj.ByPairs(('tokenizer.vocab_size',), {200: (400,), 400: (410,)}, 199)"
     (tmp_path / "recipe.py").write_text(f"{CORPORA.format(place=corpora_place)}\n{table}\n")
     command = [f"--config={tmp_path / 'recipe.py'}", "--config.data.corpora=none"]
-    command += [f"--config.data.source.train_source={corpora_place}/train.en"]
-    command += [f"--config.data.source.train_target={corpora_place}/train.de"]
+    command += text_flags(corpora_place)
     sizes = []
     for flags in ([], ["--config.tokenizer.vocab_size=405"]):
         folder = tmp_path / str(len(sizes))
@@ -152,13 +151,9 @@ def test_pairs_that_teach_little_are_counted(corpora_place, tmp_path, capsys):
     for side, more in (("en", "a dog\n"), ("de", "\n")):
         lines = (corpora_place / f"train.{side}").read_text().splitlines()[:60]
         (tmp_path / f"a.{side}").write_text("\n".join([*lines, "word " * 300]) + "\n" + more)
-    files = (f"--config.data.source.train_{n}={tmp_path}/a.{side}" for n, side in SIDES.items())
-    flags = [
-        *files,
-        "--config.data.validation_from_train=none",
-        "--config.tokenizer.vocab_size=330",
-    ]
-    command = ["prepare", "--config=from_files", f"--output={tmp_path / 'new'}", *flags]
+    flags = ["--config.data.validation_from_train=none", "--config.tokenizer.vocab_size=330"]
+    words = ["prepare", "--config=from_files", f"--output={tmp_path / 'new'}"]
+    command = [*words, *text_flags(tmp_path, "a"), *flags]
     assert main([*command, "--tokenizer"]) == main([*command, "--shard=0/1"]) == 0
     capsys.readouterr()
     assert main([*command, "--merge"]) == 0

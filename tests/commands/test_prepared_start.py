@@ -4,18 +4,12 @@ import shutil
 
 import pytest
 
+from tests.toy_run import FEW, text_flags
 from transformer_jax.commands.main import main
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.runs.folder import open_run
 
-SMALL = [
-    "--no_progress",
-    "--config.batch.tokens=512",
-    "--config.batch.num_buckets=1",
-    "--config.train.steps=1",
-    "--config.train.evaluate_sentences=2",
-    "--config.model.matmul_dtype=float32",
-]
+SMALL = [*FEW, "--config.train.steps=1"]
 
 
 @pytest.fixture(scope="module")
@@ -25,20 +19,14 @@ def place(texts, toy_run):
     return texts
 
 
-def text(place):
-    return [
-        f"--config.data.source.train_{side}={place}/train.{language}"
-        for side, language in (("source", "en"), ("target", "de"))
-    ]
-
-
 def test_the_commands_of_the_page(place):
     """`from_files` names a vocabulary, and chooses another one by the size of the text."""
     folder, large = place / "by_pairs", place / "large"
     large.mkdir()
     for language, lines in zip(("en", "de"), zip(*generate(6, 3000), strict=True), strict=True):
         (large / f"train.{language}").write_text("".join(f"{line}\n" for line in lines))
-    command = ["prepare", "--config=from_files", f"--output={folder}", *text(large), "--shards=1"]
+    command = ["prepare", "--config=from_files", f"--output={folder}", "--shards=1"]
+    command += text_flags(large)
     assert main(command) == 0
     small = ["--config.model.d_model=16", "--config.model.d_ff=16", "--config.model.num_heads=2"]
     small += [f"--config.model.{stack}.num_layers=1" for stack in ("encoder", "decoder")]
@@ -54,7 +42,7 @@ def tuned_text(place):
     folder = place / "for_mine"
     prepare = ["prepare", "--config=finetune", f"--config.train.init_from={place / 'mine'}"]
     held_out = "--config.data.validation_from_train=20"
-    assert main([*prepare, f"--output={folder}", *text(place), held_out, "--shards=1"]) == 0
+    assert main([*prepare, f"--output={folder}", *text_flags(place), held_out, "--shards=1"]) == 0
     return folder
 
 
