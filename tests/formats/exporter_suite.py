@@ -24,7 +24,7 @@ from transformer_jax.formats.exporter import Exporter, TrainedModel
 from transformer_jax.models import api
 from transformer_jax.models.paths import MEASURED
 from transformer_jax.paths import as_path
-from transformer_jax.translation.model import SingleModel
+from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.vocabulary import EOS_ID
 
@@ -73,7 +73,7 @@ class Ours:
         found = decode_batch(
             self.params,
             Sources(ids_BS, mask_BS, limits_B, np.arange(batch, dtype=np.int32)),
-            model=SingleModel(self.config),
+            model=Model((self.config,)),
             method=tj.Greedy(),
             max_length=MAX_LENGTH,
         )

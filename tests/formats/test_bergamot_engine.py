@@ -88,7 +88,7 @@ def greedy_among(translator, lists, text):
 
     None if it has more than twice as many pieces as the source: the engine may end it somewhere.
     """
-    config, tokenizers = translator.model.config, translator.tokenizers
+    config, tokenizers = translator.model.members[0], translator.tokenizers
     ids = [*tokenizers.source.encode(text), EOS_ID]
     allowed = set().union(*(lists[each].tolist() for each in ids))
     if tokenizers.joint:

@@ -22,7 +22,7 @@ from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
 from transformer_jax.models.config import check_model_config
 from transformer_jax.models.transformer import UNUSED
-from transformer_jax.translation.model import SingleModel
+from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import (
     Pairs,
     Sources,
@@ -140,7 +140,7 @@ def test_every_search_and_the_scores_start_with_zeros(method, weights):
     plain = params | {"target_embedding": {"table": table_VD.at[1].set(0.0)}}
 
     def outputs(config, params):
-        model = SingleModel(config)
+        model = Model((config,))
         held = hold_params(model, params, weights, None)
         limits_B, numbers_B = np.full(3, 7, np.int32), np.arange(3, dtype=np.int32)
         found = decode_batch(

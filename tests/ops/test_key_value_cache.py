@@ -11,7 +11,7 @@ import transformer_jax as tj
 from tests.small import small_model
 from transformer_jax.models import api
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
-from transformer_jax.translation.model import SingleModel
+from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import Sources, decode_batch
 
 BATCH, BEAMS, HEADS, WIDTH = 2, 3, 4, 5
@@ -81,7 +81,7 @@ def made_in_loops(method, position, *, batch, length, room):
     lowered = decode_batch.lower(
         api.abstract_params(config),
         sources,
-        model=SingleModel(config),
+        model=Model((config,)),
         method=method,
         max_length=room,
     )

@@ -206,7 +206,7 @@ def test_train_eval_translate_and_open(store, toy_place, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(source.read_bytes())))
     assert main(["translate", f"--workdir={RUN}", "--checkpoint=latest"]) == 0
     assert capsys.readouterr().out == written
-    assert tj.open_run(RUN).translator("4").model.config.d_model == 16
+    assert tj.open_run(RUN).translator("4").model.members[0].d_model == 16
 
     more = ["--config.train.steps=1", f"--config.train.init_from={RUN}"]
     assert main(train_command(toy_place, f"{RUN}-tuned", *more)) == 0

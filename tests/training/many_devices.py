@@ -26,7 +26,7 @@ from transformer_jax.plan.hlo import by_kind, parse
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.folder import open_run
 from transformer_jax.training.trainer import Trainer
-from transformer_jax.translation.model import SingleModel
+from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.translation.translator import Translator
 
@@ -79,7 +79,7 @@ def decode_collectives(params, mesh):
     lowered = decode_batch.lower(
         params,
         Sources(rows, rows > 0, one, one),
-        model=SingleModel(MODEL),
+        model=Model((MODEL,)),
         method=Beam(beam_size=2),
         max_length=6,
         mesh=mesh,

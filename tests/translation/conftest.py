@@ -12,7 +12,7 @@ import pytest
 import transformer_jax as tj
 from tests.small import small_model
 from transformer_jax.models import api
-from transformer_jax.translation.model import Ensemble
+from transformer_jax.translation.model import Model
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz \n"
@@ -121,4 +121,4 @@ def translator(configs, params, mean="log_probs", **decode):
     decode = tj.DecodeConfig(**{"batch_size": 4} | decode)
     if isinstance(configs, tj.ModelConfig):
         return tj.Translator(configs, params, tokenizers, decode)
-    return tj.Translator(Ensemble(tuple(configs), mean), tuple(params), tokenizers, decode)
+    return tj.Translator(Model(tuple(configs), mean), tuple(params), tokenizers, decode)

@@ -11,7 +11,7 @@ from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.mixers.registry import CROSS_MIXERS
 from transformer_jax.models import api
 from transformer_jax.translation import text_batches
-from transformer_jax.translation.model import Ensemble
+from transformer_jax.translation.model import Model
 from transformer_jax.viewing.attention import attention_weights
 
 PAIRS = generate(5, 60)
@@ -42,7 +42,7 @@ def naive(translator, tokenizers, source, target) -> list[tuple[int, int]]:
         )
     ]
     ends = [[*each, 2] for each in ids]
-    weights = attention_weights(translator.model.config, translator.params, *ends)["cross.1"]
+    weights = attention_weights(translator.model.members[0], translator.params, *ends)["cross.1"]
     looks = weights.mean(axis=0)[:-1, :-1]
     numbers = []
     for each in ids:
@@ -92,7 +92,7 @@ def test_the_adapter_counts(tokenizers):
 
 def test_models_align_together(tokenizers):
     one = make(MODEL, tokenizers)
-    twice = tj.Translator(Ensemble((MODEL, MODEL)), (one.params, one.params), tokenizers)
+    twice = tj.Translator(Model((MODEL, MODEL)), (one.params, one.params), tokenizers)
     assert twice.align(SOURCES, TARGETS) == one.align(SOURCES, TARGETS)
 
 

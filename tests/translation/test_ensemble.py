@@ -12,7 +12,7 @@ import transformer_jax as tj
 from tests.translation.conftest import LetterTokenizer, assert_same, model, translator
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import decoding_mesh
-from transformer_jax.translation.model import Ensemble
+from transformer_jax.translation.model import Model
 from transformer_jax.vocabulary import EOS_ID
 
 PIECES = range(3, 7)  # unknown and the letters a to c
@@ -75,7 +75,7 @@ def test_copies_of_one_model_are_that_model(members, mean, method):
 def test_an_ensemble_on_a_mesh(members):
     mesh = decoding_mesh(tj.MeshConfig(), jax.local_devices()[:1])
     (configs, params), here = members, translator(*members)
-    there = tj.Translator(Ensemble(configs), params, here.tokenizers, here.decode_config, mesh=mesh)
+    there = tj.Translator(Model(configs), params, here.tokenizers, here.decode_config, mesh=mesh)
     sources = ["abc", "ba", "ccc"]
     assert there.translate(sources) == here.translate(sources)
 
@@ -89,13 +89,13 @@ def test_other_options_apply_to_the_ensemble(members):
 
 def test_the_shortest_limit_is_that_of_all(members):
     configs = (members[0][0], dataclasses.replace(members[0][1], max_length=16))
-    assert Ensemble(configs).max_length == 16
+    assert Model(configs).max_length == 16
     assert translator(configs, members[1][:2]).decode(["a" * 30]).num_cut == 1
 
 
 def test_vocabularies_must_be_of_one_size():
     with pytest.raises(tj.UserError, match=r"vocabularies of \[\(7, 7\), \(7, 9\)\] pieces"):
-        Ensemble((model(), model(target_vocab_size=9, tie_embeddings="none")))
+        Model((model(), model(target_vocab_size=9, tie_embeddings="none")))
 
 
 def test_the_attention_of_an_ensemble_is_not_drawn(members, tmp_path):

@@ -13,7 +13,7 @@ from tests.translation.conftest import assert_same, model, translator
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.translation import search
-from transformer_jax.translation.model import SingleModel
+from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.viewing.attention import attention_maps, effective_attention
 from transformer_jax.vocabulary import EOS_ID
@@ -71,7 +71,7 @@ def test_on_a_mesh_and_with_other_params(members, int8):
 @pytest.mark.parametrize("maps", [attention_maps, effective_attention])
 def test_attention_is_seen_in_int8(members, int8, maps):
     ids = [4, 5, 6, EOS_ID], [5, EOS_ID]
-    got = maps(int8.model.config, int8.params, *ids)
+    got = maps(int8.model.members[0], int8.params, *ids)
     want = maps(members[0][0], members[1][0], *ids)
     assert got.keys() == want.keys()
     for name in got:
@@ -104,7 +104,7 @@ def large_matrices(matmul_dtype, method, weights):
         params = jax.eval_shape(lambda p: api.for_decoding(config, p, weights), params)
     sources = Sources(ids, mask, numbers, numbers)
     lowered = decode_batch.lower(
-        params, sources, model=SingleModel(config), method=method, max_length=9
+        params, sources, model=Model((config,)), method=method, max_length=9
     )
     shapes = "|".join(f"{n},32|32,{n}|{n},2,16|2,16,{n}" for n in (1999, 2003))
     made = re.findall(rf"= (\w+)\[(?:{shapes})\]\S* ([\w-]+)\(", lowered.compile().as_text())

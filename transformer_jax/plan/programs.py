@@ -29,7 +29,7 @@ from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.prepared import with_prepared
 from transformer_jax.runs.start import begin_new
 from transformer_jax.training.trainer import Trainer
-from transformer_jax.translation.model import SingleModel
+from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import Rules, Sources, decode_batch
 
 
@@ -83,7 +83,7 @@ class Compiler:
         self.trainer = Trainer(config.model, config.train, self.mesh)
         self.state = self.trainer.abstract
         # Decoding reads the weights with the adapter merged.
-        self._decoded = SingleModel(dataclasses.replace(config.model, adapter=NoAdapter()))
+        self._decoded = Model((dataclasses.replace(config.model, adapter=NoAdapter()),))
 
     def train_step(self, rows: int, length: int) -> Program:
         """Compiles the training step for a batch of `rows` sentence pairs of `length` tokens."""

@@ -32,7 +32,7 @@ from transformer_jax.runs.checkpoints import (
 )
 from transformer_jax.runs.damage import MANIFEST, find_damage
 from transformer_jax.runs.metrics import read_metrics
-from transformer_jax.translation.model import Ensemble, Mean, Model, SingleModel
+from transformer_jax.translation.model import Mean, Model
 from transformer_jax.translation.translator import Translator
 from transformer_jax.weights.marian_items import of_paths
 
@@ -120,10 +120,8 @@ class Run:
 
     @property
     def together(self) -> Model:
-        """What translates: `model`, or an `Ensemble` of it and others."""
-        if not self.others:
-            return SingleModel(self.model)
-        return Ensemble((self.model, *(run.model for run in self.others)), self.mean)
+        """What translates: `model`, alone or with those of the others."""
+        return Model((self.model, *(run.model for run in self.others)), self.mean)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records of `metrics.jsonl`, oldest first."""
@@ -281,9 +279,9 @@ class Run:
         mesh = mesh or self._local_mesh()
         model, params = self.together, self.params(checkpoint, mesh)
         kept = self.path / INT8
-        if decode.weights == "int8" and isinstance(model, SingleModel) and kept.is_file():
+        if decode.weights == "int8" and model.is_one and kept.is_file():
             given = from_paths(of_paths(kept.read_bytes(), str(kept)))
-            model = SingleModel(dataclasses.replace(self.model, quantize=Int8Given()))
+            model = Model((dataclasses.replace(self.model, quantize=Int8Given()),))
             params = params | {MEASURED: given}
         tokenizers, unseen = self.tokenizers(), self.unseen()
         return Translator(model, params, tokenizers, decode, mesh=mesh, unseen=unseen)

@@ -28,38 +28,55 @@ from transformer_jax.models.config import ModelConfig
 Mean = Literal["log_probs", "probs"]
 
 
+@dataclass(frozen=True)
 class Model:
-    """The pure functions of a model; hashable, so that it is a static argument of jit.
+    """The pure functions of one model or of several; hashable, as a static argument of jit is.
 
-    Parameters, states and sentences are whatever the model makes of them. See the functions of
-    the same names in `models.api`.
+    Parameters, states and sentences are what a model makes of them; of several they are tuples,
+    one part a member. See the functions of the same names in `models.api`.
     """
 
-    def configs(self) -> tuple[ModelConfig, ...]:
-        """Of its members."""
-        raise NotImplementedError
+    members: tuple[ModelConfig, ...]
+    mean: Mean = "log_probs"
+
+    def __post_init__(self) -> None:
+        sizes = {(each.source_vocab_size, each.target_vocab_size) for each in self.members}
+        if len(sizes) != 1:
+            raise UserError(
+                f"the models of an ensemble have vocabularies of {sorted(sizes)} pieces"
+            )
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it has one member."""
+        return len(self.members) == 1
 
     def _split(self, tree: Any) -> Sequence[Any]:
         """The part of each member: of parameters, a state or a sentence."""
-        return tree
+        return (tree,) if self.is_one else tree
 
     def _join(self, parts: Sequence[Any]) -> Any:
         """The inverse of `_split`."""
-        return tuple(parts)
+        return parts[0] if self.is_one else tuple(parts)
 
     def _mean(self, logits: Sequence[Array]) -> Array:
         """The logits of the mean of what the members predict, from the logits of each."""
-        raise NotImplementedError
+        if self.is_one:
+            return logits[0]
+        log_probs = [jax.nn.log_softmax(each, axis=-1) for each in logits]
+        add = jnp.add if self.mean == "log_probs" else jnp.logaddexp
+        total = functools.reduce(add, log_probs)
+        return total / len(log_probs) if self.mean == "log_probs" else total
 
     @property
     def max_length(self) -> int:
         """The most tokens on a side, EOS included."""
-        return min(config.max_length for config in self.configs())
+        return min(config.max_length for config in self.members)
 
     @property
     def target_vocab_size(self) -> int:
         """V."""
-        size = self.configs()[0].target_vocab_size
+        size = self.members[0].target_vocab_size
         assert size is not None, "the config of a trained model has its vocabulary sizes"
         return size
 
@@ -117,47 +134,4 @@ class Model:
     def _map(self, function: Callable[..., Any], *trees: Any) -> list[Any]:
         """`function(config, part of each tree, ...)` of each member."""
         parts = map(self._split, trees)
-        return [function(*each) for each in zip(self.configs(), *parts, strict=True)]
-
-
-@dataclass(frozen=True)
-class SingleModel(Model):
-    """The model of one config."""
-
-    config: ModelConfig
-
-    def configs(self) -> tuple[ModelConfig, ...]:
-        return (self.config,)
-
-    def _split(self, tree: Any) -> Sequence[Any]:
-        return (tree,)
-
-    def _join(self, parts: Sequence[Any]) -> Any:
-        return parts[0]
-
-    def _mean(self, logits: Sequence[Array]) -> Array:
-        return logits[0]
-
-
-@dataclass(frozen=True)
-class Ensemble(Model):
-    """Several models; their parameters, states and sentences are tuples, one part a member."""
-
-    members: tuple[ModelConfig, ...]
-    mean: Mean = "log_probs"
-
-    def __post_init__(self) -> None:
-        sizes = {(each.source_vocab_size, each.target_vocab_size) for each in self.members}
-        if len(sizes) != 1:
-            raise UserError(
-                f"the models of an ensemble have vocabularies of {sorted(sizes)} pieces"
-            )
-
-    def configs(self) -> tuple[ModelConfig, ...]:
-        return self.members
-
-    def _mean(self, logits: Sequence[Array]) -> Array:
-        log_probs = [jax.nn.log_softmax(each, axis=-1) for each in logits]
-        add = jnp.add if self.mean == "log_probs" else jnp.logaddexp
-        total = functools.reduce(add, log_probs)
-        return total / len(log_probs) if self.mean == "log_probs" else total
+        return [function(*each) for each in zip(self.members, *parts, strict=True)]

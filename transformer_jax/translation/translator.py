@@ -27,7 +27,7 @@ from transformer_jax.translation.documents import (
     translate_documents,
 )
 from transformer_jax.translation.given import Given, Scored
-from transformer_jax.translation.model import Model, SingleModel
+from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import hold_params
 from transformer_jax.translation.pieces import Pieces, Prefixes, Sentences, pieces_of
 from transformer_jax.translation.runner import Runner, row_choices
@@ -48,7 +48,7 @@ class Translator:
     """Translates and scores text with a trained model.
 
     Args:
-      model: a config or an `Ensemble`; its `max_length` bounds both sides.
+      model: a config, or a `Model` of several; its `max_length` bounds both sides.
       params: the model's parameters, or those of each member of an ensemble; None for a translator
         that is only used `with_params`.
       tokenizers: with `.source` and `.target`, see `transformer_jax.data.tokenizer`.
@@ -71,7 +71,7 @@ class Translator:
         mesh: Mesh | None = None,
         unseen: frozenset[int] = frozenset(),
     ) -> None:
-        self.model: Model = SingleModel(model) if isinstance(model, ModelConfig) else model
+        self.model: Model = Model((model,)) if isinstance(model, ModelConfig) else model
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
         self.mesh, self.unseen = mesh, unseen

@@ -38,7 +38,6 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.api import apply, mixer_paths, shift_right
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.inside import attention
-from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.translation.translator import Translator
 from transformer_jax.viewing.plots import plot_attention
@@ -187,9 +186,9 @@ def pair_of(
     Raises:
         UserError: there are several models; or a side is longer than the model takes.
     """
-    if not isinstance(translator.model, SingleModel):
+    if not translator.model.is_one:
         raise UserError("attention is drawn of one model, and this is an ensemble")
-    config = translator.model.config
+    config = translator.model.members[0]
     pair = [*source, EOS_ID], [*target, EOS_ID]
     for side, ids in zip(("source", "target"), pair, strict=True):
         if len(ids) > config.max_length:

@@ -25,7 +25,7 @@ TEXT = "The dog sleeps."
 def folders(translators, tmp_path_factory):
     """Two runs of one direction and different parameters."""
     translator, folders = translators["en", "de"], []
-    model = replace(translator.model.config, max_length=16)
+    model = replace(translator.model.members[0], max_length=16)
     config = Config(
         data=DataConfig(source_language="en", target_language="de"),
         model=model,

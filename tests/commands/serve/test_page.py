@@ -362,7 +362,7 @@ def tagged(translators):
     )
     linear = StackConfig(num_layers=1, mixers=(Linear(),))
     config = replace(
-        translators["en", "de"].model.config,
+        translators["en", "de"].model.members[0],
         source_vocab_size=402,
         target_vocab_size=402,
         encoder=linear,

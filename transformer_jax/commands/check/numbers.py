@@ -27,7 +27,7 @@ from transformer_jax.ops.attention import attention_mask, dot_product_attention
 from transformer_jax.ops.flash_attention import blockwise_attention, chosen_kernel, flash_attention
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.training.trainer import Trainer
-from transformer_jax.translation.model import SingleModel
+from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import Sources, decode_batch
 
 #: Limits of relative differences, for float32 and for bfloat16, whose step is 2^-8.
@@ -143,7 +143,7 @@ def _model_job(here: jax.Device, cpu: jax.Device) -> Job:
         return trainer(device).lower(trainer(device).abstract, batch)
 
     def search(params: Any, sources: Sources) -> list[jax.Array]:
-        run = partial(decode_batch, params, sources, model=SingleModel(model), max_length=32)
+        run = partial(decode_batch, params, sources, model=Model((model,)), max_length=32)
         return [run(method=method.static).tokens[:, 0] for method in searches.values()]
 
     def results(programs: Mapping[str, Any], device: jax.Device) -> tuple[Any, Any, Any]:

@@ -25,7 +25,7 @@ from transformer_jax.plan.planner import rows_of
 from transformer_jax.plan.programs import Compiler, program_bytes
 from transformer_jax.plan.step_time import estimate
 from transformer_jax.runs.start import begin_new
-from transformer_jax.translation.model import SingleModel
+from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import Sources, decode_batch
 
 PART = "speed"
@@ -139,7 +139,7 @@ def searching(config: Config, mesh: Mesh, part: str, seconds: float) -> Iterable
 
 
 def _search_job(config: Config, mesh: Mesh, part: str, seconds: float) -> Job:
-    model, method, length = SingleModel(config.model), config.decode.method, config.batch.max_length
+    model, method, length = Model((config.model,)), config.decode.method, config.batch.max_length
     num_rows, weights = decoding_rows(config.decode.batch_size, mesh), config.decode.weights
     ids = _random_ids(num_rows, length, config.model)
     sources = Sources(

@@ -14,7 +14,6 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.formats.export import export
 from transformer_jax.runs.folder import Run
-from transformer_jax.translation.model import Ensemble
 from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.translation.translator import Translation
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
@@ -56,7 +55,7 @@ class CTranslate2Engine:
                 f"engine={format}: of the settings of decoding it takes the method, batch_size and "
                 "the limits on length; leave out the others"
             )
-        if isinstance(run.together, Ensemble):
+        if not run.together.is_one:
             raise UserError(f"engine={format}: it runs one model, not several of one direction")
         self.source, self.target = languages_of(run, decode)
         self.batch_size, self.num_hypotheses = decode.batch_size, method.beam_size

@@ -8,7 +8,6 @@ from typing import Any
 from transformer_jax.commands.serve.engine import Documents, Sentence, languages_of
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
-from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.text_batches import padded_length, padded_lengths
 from transformer_jax.translation.translator import Translation, Translator
 from transformer_jax.viewing.explanation import next_pieces
@@ -36,7 +35,7 @@ class JaxEngine:
         pieces = translator.pieces()
         room = pieces.room(translator.decode_config)
         self.documents = Documents(room, pieces.text) if room else None
-        self.translator, self.explains = translator, isinstance(translator.model, SingleModel)
+        self.translator, self.explains = translator, translator.model.is_one
         self._encode = translator.source_encoder()
 
     def encode(self, text: str) -> list[int]:
