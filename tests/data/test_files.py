@@ -108,7 +108,11 @@ def test_rows_without_a_document_are_named(tmp_path: Path) -> None:
     records = write(tmp_path / "b.jsonl", '{"en": "a", "de": "b"}\n')
     for path, words in (
         (table, f"{table}:2: expected source TAB target TAB document, got 1 tabs"),
-        (records, f'{records}:1: no key "document", which data.source.documents=true needs'),
+        (
+            records,
+            f'{records}:1: no key "document" (keys there: en, de), which '
+            "data.source.documents=true needs",
+        ),
     ):
         with pytest.raises(UserError) as caught:
             list(Files(train_source=(path,), documents=True).pairs("train", ("en", "de")))
@@ -184,9 +188,9 @@ def test_tsv_line_without_exactly_one_tab(tmp_path: Path, line: str, tabs: int) 
         ("", "not JSON"),
         ('["a", "b"]', "expected a JSON object"),
         ('{"en": "a", "fr": "b"}', 'no key "de" (keys there: en, fr)'),
-        ('{"en": "a", "de": 3}', '"de" must be a string, got int'),
+        ('{"en": "a", "de": 3}', '"de" is a int, which it cannot be'),
         ('{"en": "a", "de": "b \\ud83d"}', '"de" holds \\ud83d, half of a character'),
-        ("[" * 100_000, "nested too deeply"),
+        ("[" * 100_000, "not JSON (maximum recursion depth"),
     ],
 )
 def test_bad_jsonl_line(tmp_path: Path, line: str, expected: str) -> None:

@@ -13,15 +13,19 @@ Files are read by the end of their names; each may be packed (`.tsv.gz`):
     a published set, see `contrastive_sets.py`.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from transformer_jax.data.sources.files import read_lines, refuse_half_characters
+from transformer_jax.data.sources.files import (
+    json_field,
+    read_json,
+    read_lines,
+    refuse_half_characters,
+)
 from transformer_jax.data.sources.packed import suffix
 from transformer_jax.data.tokenizer import SEPARATOR
-from transformer_jax.errors import UserError, as_user_error
+from transformer_jax.errors import UserError
 
 #: What is between two sentences of a document in the texts of items.
 BETWEEN = f" {SEPARATOR} "
@@ -86,29 +90,11 @@ def _of_columns(line: str, place: str) -> Item:
 
 
 def _of_json(line: str, place: str) -> Item:
-    with as_user_error(f"{place}: not JSON", ValueError, RecursionError):
-        record = json.loads(line)
-    wrong = field(record, "wrong", place, (str, list))
+    record = read_json(line, place)
+    wrong = json_field(record, "wrong", place, (str, list))
     texts = [wrong] if isinstance(wrong, str) else wrong
     if not all(isinstance(text, str) for text in texts):
         raise UserError(f'{place}: "wrong" must be a text or a list of texts')
-    category = field(record, "category", place) if "category" in record else ""
-    source, right = (field(record, key, place) for key in ("source", "right"))
+    category = json_field(record, "category", place) if "category" in record else ""
+    source, right = (json_field(record, key, place) for key in ("source", "right"))
     return Item(source, right, tuple(texts), category)
-
-
-def field(record: Any, key: str, place: str, types: type | tuple[type, ...] = str) -> Any:
-    """A value of a JSON object.
-
-    Raises:
-        UserError: it is no object, or has no such key, or a value of another type.
-    """
-    if not isinstance(record, dict):
-        raise UserError(f"{place}: expected a JSON object, got {str(record)[:40]}")
-    if key not in record:
-        have = ", ".join(map(str, record)) or "none"
-        raise UserError(f'{place}: no key "{key}" (keys there: {have})')
-    if not isinstance(record[key], types):
-        kind = type(record[key]).__name__
-        raise UserError(f'{place}: "{key}" is a {kind}, which it cannot be')
-    return record[key]

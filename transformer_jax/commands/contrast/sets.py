@@ -8,15 +8,19 @@ the source is beside it with the ending `.en`, a sentence a line. `segment id` i
 sentence in its document, from 1.
 """
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.data.contrast import BETWEEN, Item, checked, field
+from transformer_jax.data.contrast import BETWEEN, Item, checked
 from transformer_jax.data.sources.base import Pair
-from transformer_jax.data.sources.files import read_lines, read_parallel
+from transformer_jax.data.sources.files import (
+    json_field,
+    read_json,
+    read_lines,
+    read_parallel,
+)
 from transformer_jax.errors import UserError
 
 
@@ -34,23 +38,22 @@ def read_set(path: str | Path, context: Context | None = None) -> list[Item]:
         UserError: the file cannot be read or has another form, a document is missing, or its
             sentence is not that of the item; names the item, from 1.
     """
-    try:
-        records = json.loads("\n".join(read_lines(path)))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not JSON ({error})") from None
+    records = read_json("\n".join(read_lines(path)), str(path))
     if not isinstance(records, list) or not records:
         raise UserError(f"{path}: expected a list of items, as in ContraPro")
     places = [f"{path}, item {number}" for number in range(1, len(records) + 1)]
     numbered = list(zip(records, places, strict=True))
-    ids = {field(record, "document id", place) for record, place in numbered} if context else ()
+    ids = (
+        {json_field(record, "document id", place) for record, place in numbered} if context else ()
+    )
     documents = _read_documents(context.documents, ids) if context else {}
     items: list[Item] = []
     for record, place in numbered:
-        segments = [field(record, key, place) for key in ("src segment", "ref segment")]
+        segments = [json_field(record, key, place) for key in ("src segment", "ref segment")]
         source, right = (" ".join(segment.split()) for segment in segments)
-        category = ":".join(field(record, f"{side} pronoun", place) for side in ("src", "ref"))
-        errors = field(record, "errors", place, list)
-        wrong = tuple(field(error, "contrastive", place) for error in errors)
+        category = ":".join(json_field(record, f"{side} pronoun", place) for side in ("src", "ref"))
+        errors = json_field(record, "errors", place, list)
+        wrong = tuple(json_field(error, "contrastive", place) for error in errors)
         item = checked(Item(source, right, wrong, category.lower()), place)
         if context:
             item = _with_context(item, record, place, documents, context)
@@ -62,7 +65,7 @@ def _with_context(
     item: Item, record: Any, place: str, documents: Mapping[str, list[Pair]], context: Context
 ) -> Item:
     """The item with the sentences before it on both sides."""
-    name, number = record["document id"], field(record, "segment id", place, int)
+    name, number = record["document id"], json_field(record, "segment id", place, int)
     if name not in documents:
         raise UserError(f"{place}: no document {name} in {context.documents}")
     pairs = documents[name]

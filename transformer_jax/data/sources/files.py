@@ -34,7 +34,7 @@ from transformer_jax.data.sources.base import (
     missing,
 )
 from transformer_jax.data.sources.packed import DAMAGE, packing, suffix, unpacked
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.settings.types import FileNames
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -364,36 +364,48 @@ def _read_jsonl(
 ) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     """Yields the texts, with the document where that is asked for, and the whole record."""
     for number, line in enumerate(read_lines(path), start=1):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{path}:{number}: not JSON ({error})") from None
-        except RecursionError:
-            raise UserError(f"{path}:{number}: JSON nested too deeply") from None
-        if not isinstance(record, dict):
-            raise UserError(f"{path}:{number}: expected a JSON object, got {line[:40]}")
-        row: list[Any] = [_json_text(record, key, f"{path}:{number}") for key in languages]
+        place = f"{path}:{number}"
+        record = read_json(line, place)
+        row = [_json_text(record, key, place) for key in languages]
         if documents:
-            if "document" not in record:
-                raise UserError(
-                    f'{path}:{number}: no key "document", which data.source.documents=true needs'
-                )
-            row.append(record["document"])
+            needs = ", which data.source.documents=true needs"
+            row.append(json_field(record, "document", place, object, needs))
         yield row, record
 
 
-def _json_text(record: dict[str, object], key: str, place: str) -> str:
-    if key not in record:
-        have = ", ".join(sorted(map(str, record))) or "none"
-        raise UserError(
-            f'{place}: no key "{key}" (keys there: {have}); '
-            "data.source_language and data.target_language name the keys"
-        )
-    text = record[key]
-    if not isinstance(text, str):
-        raise UserError(f'{place}: "{key}" must be a string, got {type(text).__name__}')
+def _json_text(record: Any, key: str, place: str) -> Any:
+    advice = "; data.source_language and data.target_language name the keys"
+    text = json_field(record, key, place, str, advice)
     refuse_half_characters(text, f'{place}: "{key}"')
     return text.replace("\r\n", " ").replace("\n", " ")
+
+
+def read_json(text: str, place: str) -> Any:
+    """What a text in JSON holds.
+
+    Raises:
+        UserError: it is not JSON; begins with the place.
+    """
+    with as_user_error(f"{place}: not JSON", ValueError, RecursionError):
+        return json.loads(text)
+
+
+def json_field(record: Any, key: str, place: str, types: Any = str, advice: str = "") -> Any:
+    """A value of a JSON object.
+
+    Raises:
+        UserError: it is no object, or has no such key, which ends with the advice, or a value of
+            another type.
+    """
+    if not isinstance(record, dict):
+        raise UserError(f"{place}: expected a JSON object, got {str(record)[:40]}")
+    if key not in record:
+        have = ", ".join(map(str, record)) or "none"
+        raise UserError(f'{place}: no key "{key}" (keys there: {have}){advice}')
+    if not isinstance(record[key], types):
+        kind = type(record[key]).__name__
+        raise UserError(f'{place}: "{key}" is a {kind}, which it cannot be')
+    return record[key]
 
 
 def refuse_half_characters(text: str, what: str) -> None:
