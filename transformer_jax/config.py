@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError
 
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.errors import UserError, first_error, hint
+from transformer_jax.errors import UserError, as_user_error, first_error, hint
 from transformer_jax.metrics.base import Criterion
 from transformer_jax.metrics.criteria import CRITERIA, Bleu
 from transformer_jax.models.config import ModelConfig
@@ -235,12 +235,9 @@ def to_json(config: Config) -> str:
     Raises:
         UserError: an option is a function.
     """
-    try:
+    what = "a config with a function as an option cannot be stored, give it where it is used"
+    with as_user_error(what, PydanticSerializationError):
         tree = adapter(type(config)).dump_python(config, mode="json")
-    except PydanticSerializationError as error:
-        raise UserError(
-            "a config with a function as an option cannot be stored: give it where it is used"
-        ) from error
     return json.dumps(tree, indent=2) + "\n"
 
 
@@ -250,12 +247,8 @@ def from_json(text: str, origin: str) -> Config:
     Raises:
         UserError: not JSON, an unknown key or a wrong value; the message begins with `origin`.
     """
-    try:
+    with as_user_error(f"{origin}: not valid JSON", ValueError, RecursionError):
         values = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{origin}:{error.lineno}: not valid JSON ({error.msg})") from error
-    except RecursionError as error:
-        raise UserError(f"{origin}: not a config, it is nested too deeply") from error
     try:
         return from_dict(Config, values)
     except UserError as error:

@@ -180,14 +180,12 @@ class Checkpoints:
         """
         args = {name: ocp.args.StandardRestore(tree) for name, tree in abstract.items()}
         args["meta"] = ocp.args.JsonRestore()
-        try:
+        what = (
+            f"{self.workdir}: the checkpoint of step {self.newest} is whole but "
+            "holds another model or optimizer, or was written by another version:"
+        )
+        with as_user_error(what, ValueError, KeyError, TypeError, OSError):
             restored = self._manager.restore(self.newest, args=ocp.args.Composite(**args))
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise UserError(
-                f"{self.workdir}: the checkpoint of step {self.newest} is whole but "
-                "holds another model or optimizer, or was written by another version: "
-                f"{first_line(error)}"
-            ) from error
         if self._damaged:
 
             def set_aside() -> None:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from transformer_jax.config import to_dict
 from transformer_jax.data.sources.base import Languages
 from transformer_jax.data.splits import has_split, read_documents, read_pairs
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.metrics.base import Metric, opened
 from transformer_jax.metrics.document_scores import DocumentScores, cut, document_scores
 from transformer_jax.metrics.registry import METRICS
@@ -200,12 +200,10 @@ def evaluate(
         baseline=compare(translations, baseline, references, **options) if baseline else None,
         documents=of_documents,
     )
-    try:
+    with as_user_error(f"cannot write {path} and scores.json:", OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, "".join(line + "\n" for line in translations).encode())
         add_to_scores(run, report.name, report.to_json())
-    except OSError as error:
-        raise UserError(f"cannot write {error.filename or path}: {error.strerror}") from error
     return report
 
 

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import Config, from_json, override
 from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.models.api import Params, abstract_params
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
@@ -35,6 +35,7 @@ from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.translation.model import Mean, Model
 from transformer_jax.translation.translator import Translator
 from transformer_jax.weights.marian_items import of_paths
+from transformer_jax.weights.settings import read_json
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -71,12 +72,8 @@ def open_run(workdir: str | os.PathLike[str]) -> "Run":
         if (folder / "checkpoints").is_dir():
             hint = "its checkpoints were written by tj.fit: call that again to get its state"
         raise UserError(f"{folder}: no run here (config.json is missing); {hint}")
-    try:
+    with as_user_error(f"{path}: cannot be read", OSError, UnicodeDecodeError):
         text = path.read_text()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 (byte {error.start}), so not a config") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     if '"model_type"' in text:  # Transformers' word
         raise UserError(
             f"{folder}: a published model; make a run of it: transformer-jax import --from={folder}"
@@ -134,13 +131,7 @@ class Run:
             UserError: it is not a JSON object.
         """
         path = self.path / "scores.json"
-        try:
-            scores = json.loads(path.read_text()) if path.exists() else {}
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path} is not valid JSON: repair it or move it away") from error
-        if not isinstance(scores, dict):
-            raise UserError(f"{path} is not a JSON object of scores: repair it or move it away")
-        return scores
+        return read_json(path, "; repair it or move it away") if path.exists() else {}
 
     def checkpoints(self) -> list[int]:
         """Steps of the finished checkpoints, ascending."""
@@ -328,13 +319,9 @@ class Run:
             primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"process_{index}"
         )
         handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
-        try:
-            with ocp.Checkpointer(handler, multiprocessing_options=alone) as reader:
-                args = ocp.args.StandardRestore(target)
-                params = reader.restore(absolute(folder / self._item), args=args)
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise UserError(
-                f"checkpoint={chosen.which}: {folder} does not hold what config.json describes "
-                f"({first_line(error)})"
-            ) from error
+        what = f"checkpoint={chosen.which}: {folder} does not hold what config.json describes"
+        differs = as_user_error(what, ValueError, KeyError, TypeError, OSError)
+        with differs, ocp.Checkpointer(handler, multiprocessing_options=alone) as reader:
+            args = ocp.args.StandardRestore(target)
+            params = reader.restore(absolute(folder / self._item), args=args)
         return model.adapter.merge(params)

@@ -12,15 +12,12 @@ def load_processor(model: bytes, name: str) -> Any:
     import sentencepiece
 
     processor: Any = sentencepiece.SentencePieceProcessor()
-    try:
+    advice = "; give a .model file written by spm_train, or train a new one"
+    damaged = f"{name} is not a SentencePiece model or is damaged"
+    with as_user_error(damaged, RuntimeError, ValueError, OSError, then=advice):
         if not model:
             raise RuntimeError("empty file")
         processor.LoadFromSerializedProto(model)
-    except (RuntimeError, ValueError, OSError) as error:
-        raise UserError(
-            f"{name} is not a SentencePiece model or is damaged; "
-            "give a .model file written by spm_train, or train a new one"
-        ) from error
     return processor
 
 

@@ -15,17 +15,17 @@ T = TypeVar("T")
 REQUIRED: Any = object()
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, advice: str = "") -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
         UserError: it is missing or not a JSON object.
     """
-    invalid = as_user_error(f"{path}: not valid JSON", ValueError, RecursionError)
+    invalid = as_user_error(f"{path}: not valid JSON", ValueError, RecursionError, then=advice)
     with invalid, as_user_error(f"{path}: cannot be read", OSError):
         values = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(values, dict):
-        raise UserError(f"{path}: not a JSON object")
+        raise UserError(f"{path}: not a JSON object{advice}")
     return values
 
 

@@ -152,14 +152,13 @@ def _file_key(path: Any) -> str:
 
 
 def _import_tfds() -> Any:
-    try:
+    what = "data.source=tfds needs TensorFlow and TensorFlow Datasets"
+    advice = (
+        "; install tensorflow-cpu and tensorflow-datasets, or give data.source=files text files"
+    )
+    with as_user_error(what, ImportError, then=advice):
         import_tensorflow()
         import tensorflow_datasets
-    except ImportError as error:
-        raise UserError(
-            f"data.source=tfds needs TensorFlow and TensorFlow Datasets ({error}); install "
-            "tensorflow-cpu and tensorflow-datasets, or give text files with data.source=files"
-        ) from error
     return tensorflow_datasets
 
 
