@@ -14,7 +14,6 @@ from transformer_jax.errors import STILL_WHOLE, as_user_error
 from transformer_jax.paths import GrowingFiles, write_whole
 
 if TYPE_CHECKING:
-    from transformer_jax.runs.tracking import Tracking
     from transformer_jax.trackers.base import Tracker
 
 _LOGGER = logging.getLogger(__name__)
@@ -34,6 +33,8 @@ class MetricsLog:
     def __init__(
         self, workdir: epath.Path, start_step: int, trackers: "Sequence[Tracker]" = ()
     ) -> None:
+        from transformer_jax.runs.tracking import Tracking  # of no use to who only reads
+
         file = workdir / "metrics.jsonl"
         failed = f"cannot write {file}:"
         self._writing = partial(as_user_error, failed, OSError, then=STILL_WHOLE)
@@ -57,17 +58,24 @@ class MetricsLog:
             self._file = path.open("ab", buffering=0)
         self._board: _Board | None = _Board(workdir / "tensorboard", first)
         self._tell_board(_Board.open)
-        self._tracking = _tracking(trackers, workdir) if trackers else None
+        self._tracking = Tracking(trackers, workdir)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """One record; its numbers also go to TensorBoard and the trackers."""
+        """One record.
+
+        Its numbers also go to TensorBoard and the trackers, with `/` in names where dots are.
+        """
         line = (json.dumps({"step": step, **values}) + "\n").encode()
         with self._writing():
             if self._file.write(line) != len(line):
                 raise OSError(None, "the disk took only part of a line")
-        self._tell_board(lambda board: board.add(step, values))
-        if self._tracking:
-            self._tracking.log(step, values)
+        numbers = {
+            name.replace(".", "/"): float(value)
+            for name, value in values.items()
+            if isinstance(value, (int, float))
+        }
+        self._tell_board(lambda board: board.add(step, numbers))
+        self._tracking.log(step, numbers)
 
     def sync(self) -> None:
         """Returns when all records are in the run folder.
@@ -85,8 +93,7 @@ class MetricsLog:
             self._file.close()
             self._files.close()
         self._tell_board(_Board.close)
-        if self._tracking:
-            self._tracking.close()
+        self._tracking.close()
 
     def _tell_board(self, tell: "Callable[[_Board], None]") -> None:
         try:
@@ -95,12 +102,6 @@ class MetricsLog:
         except OSError as error:
             self._board = None
             _LOGGER.warning("nothing for TensorBoard from here on: %s", error.strerror)
-
-
-def _tracking(trackers: "Sequence[Tracker]", workdir: epath.Path) -> "Tracking":
-    from transformer_jax.runs.tracking import Tracking  # of no use to a run without trackers
-
-    return Tracking(trackers, workdir)
 
 
 class _Board:
@@ -125,12 +126,11 @@ class _Board:
         restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._write(self._event(session_log=restart), self._first)
 
-    def add(self, step: int, values: dict[str, Any]) -> None:
+    def add(self, step: int, numbers: dict[str, float]) -> None:
         from tensorboardX.summary import scalar
 
-        for name, value in values.items():
-            if isinstance(value, (int, float)):
-                self._write(self._event(summary=scalar(name.replace(".", "/"), value)), step)
+        for name, number in numbers.items():
+            self._write(self._event(summary=scalar(name, number)), step)
         self._writer.flush()
 
     def _write(self, event: Any, step: int) -> None:

@@ -6,8 +6,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from etils import epath
 from flax.traverse_util import flatten_dict
@@ -37,13 +36,8 @@ class Tracking:
         for worker in self._workers:
             worker.start()
 
-    def log(self, step: int, values: Mapping[str, Any]) -> None:
-        """Shows the numbers among the values, with `/` in their names where dots are."""
-        numbers = {
-            name.replace(".", "/"): float(value)
-            for name, value in values.items()
-            if isinstance(value, (int, float))
-        }
+    def log(self, step: int, numbers: dict[str, float]) -> None:
+        """Shows the numbers of a step."""
         for worker in self._workers:
             worker.records.put((step, numbers))
 
