@@ -12,6 +12,7 @@ normaliser stays positive (Su et al. 2021, arXiv:2104.09864, section 3.3).
 from dataclasses import dataclass
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from pydantic import PositiveInt
@@ -39,10 +40,6 @@ from transformer_jax.positions.base import Position
 
 class FeatureOptions:
     """The options of a feature map phi."""
-
-    def num_features(self, head_dim: int) -> int:
-        """R, for heads of width `head_dim`."""
-        raise NotImplementedError
 
     def query_features(self, q: Array) -> Array:
         """[..., K] -> [..., R] float32, up to a positive factor of each query's own."""
@@ -97,8 +94,10 @@ class KernelAttention(FeatureHeads, Mixer):
     def init_state(self, batch: int, max_length: int) -> KernelSums:
         """The same size whatever `max_length` is."""
         c = self.context
-        num_features = self.config.num_features(c.head_dim)
-        return empty_sums(batch, c.num_heads, num_features, c.head_dim)
+        keys_HK = jax.ShapeDtypeStruct((c.num_heads, c.head_dim), jnp.float32)
+        features_HR, _ = jax.eval_shape(self.config.key_features, keys_HK)
+        heads, features = features_HR.shape
+        return empty_sums(batch, heads, features, c.head_dim)
 
     def step(self, x_BD: Array, state: KernelSums, position: Array) -> tuple[Array, KernelSums]:
         """Adds this token's key and value to the sums, and reads them."""

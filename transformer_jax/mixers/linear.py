@@ -20,9 +20,6 @@ from transformer_jax.mixers.kernel_attention import FeatureOptions, KernelConfig
 class LinearOptions(FeatureOptions):
     """The feature map has no options."""
 
-    def num_features(self, head_dim: int) -> int:
-        return head_dim
-
     def query_features(self, q: Array) -> Array:
         """elu(q) + 1, positive everywhere."""
         return jax.nn.elu(q.astype(jnp.float32)) + 1.0

@@ -36,9 +36,6 @@ class PerformerOptions(FeatureOptions):
     features: PositiveInt = 256  #: R, random features a head; the paper advises K log K
     seed: NonNegativeInt = 0  #: of the random features
 
-    def num_features(self, head_dim: int) -> int:
-        return self.features
-
     def key_features(self, k: Array) -> tuple[Array, Array]:
         """exp(<w, k'> - |k'|^2 / 2) divided by its maximum over the features; its logarithm."""
         width = k.shape[-1]
