@@ -13,7 +13,7 @@ units for them (VNNI) in this layout alone. So a table of embeddings [V, D] is i
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -54,9 +54,7 @@ class Int8Rows(Int8Matrix):
     sums: Any  #: int32 [O], those of `values` over I; None where not `static`
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Static:
+class Static(NamedTuple):
     """What is fixed beforehand for the products of a matrix: float32 scalars."""
 
     alpha: Any  #: what inputs are multiplied by before they are rounded
@@ -85,9 +83,7 @@ class Int8Products:
 Matrix = Array | Int8Matrix | Int8Products
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Stands for a table of embeddings [V, D], which is also the projection to the vocabulary."""
 
     rows: Any  #: [V, D], as they are looked up
