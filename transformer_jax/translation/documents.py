@@ -89,15 +89,6 @@ class _Document:
     ends: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Sentences `start` ... `stop` - 1 of a document; those from `context` on precede them."""
-
-    context: int
-    start: int
-    stop: int
-
-
 def blocks(sources: Sequence[Ids], room: Room, tally: Tally) -> Generator[Asked, Ids, list[Ids]]:
     """Yields one block after the other, and is sent its target.
 
@@ -116,12 +107,11 @@ def blocks(sources: Sequence[Ids], room: Room, tally: Tally) -> Generator[Asked,
     source, target = room.separators
     tally.sentences += len(sources)
     tally.cut += sum(len(each) >= room.sentence for each in sources)
-    while len(document.targets) < len(sources):
-        block = _next_block(document, room)
-        prefix = _ended(document.targets[block.context : block.start], target)
-        asked = Asked(_ended(sources[block.context : block.stop], source)[:-1], prefix, block.start)
-        ids = yield asked
-        _accept(document, block, ids[len(prefix) :], target, tally)
+    while (start := len(document.targets)) < len(sources):
+        context, stop = _next_block(document, room)
+        prefix = _ended(document.targets[context:start], target)
+        ids = yield Asked(_ended(sources[context:stop], source)[:-1], prefix, start)
+        _accept(document, stop, ids[len(prefix) :], target, tally)
     return document.targets
 
 
@@ -164,8 +154,12 @@ def translate_documents(
     return [done[number] for number in range(len(documents))]
 
 
-def _next_block(document: _Document, room: Room) -> _Block:
-    """The block after what is translated: as many sentences as there is room for, at least one."""
+def _next_block(document: _Document, room: Room) -> tuple[int, int]:
+    """Where the context of the next block begins, and where the block ends.
+
+    The block has as many of the sentences that are not translated yet as there is room for, at
+    least one.
+    """
     sources, targets = document.sources, document.targets
     start = context = len(targets)
     stop = document.ends[-1] if document.ends else start + 1
@@ -179,14 +173,14 @@ def _next_block(document: _Document, room: Room) -> _Block:
             break
         context = number
     if document.ends:
-        return _Block(context, start, stop)
+        return context, stop
     known = _slots(sources[context:start]), _slots(targets[context:start])
     while stop < len(sources) and stop < context + most:
         new = _slots(sources[start : stop + 1])
         if max(known[0] + new, known[1] + math.ceil(growth * new)) > room.block:
             break
         stop += 1
-    return _Block(context, start, stop)
+    return context, stop
 
 
 def _slots(sentences: Sequence[Ids]) -> int:
@@ -194,9 +188,10 @@ def _slots(sentences: Sequence[Ids]) -> int:
     return sum(len(each) + 1 for each in sentences)
 
 
-def _accept(document: _Document, block: _Block, ids: Ids, separator: int, tally: Tally) -> None:
+def _accept(document: _Document, stop: int, ids: Ids, separator: int, tally: Tally) -> None:
     """Takes the translation of a block if it has as many sentences; else divides the block."""
-    count, is_part = block.stop - block.start, bool(document.ends)
+    start, is_part = len(document.targets), bool(document.ends)
+    count = stop - start
     tally.blocks += not is_part
     is_whole = len(ids) > 0 and ids[-1] == EOS_ID
     sentences = list(_split(ids, separator))
@@ -206,8 +201,8 @@ def _accept(document: _Document, block: _Block, ids: Ids, separator: int, tally:
     elif not is_whole or len(sentences) != count or not all(sentences):
         tally.divided += not is_part
         if not is_part:
-            document.ends.append(block.stop)
-        document.ends.append(block.start + count // 2)
+            document.ends.append(stop)
+        document.ends.append(start + count // 2)
         return
     document.targets += sentences
     if is_part:
