@@ -43,12 +43,12 @@ from transformer_jax.commands.prepare.shards import (
     merge,
 )
 from transformer_jax.data.contrast import BETWEEN, Item
-from transformer_jax.data.padding import pad
 from transformer_jax.data.sources.base import BOUNDARY, Split
 from transformer_jax.data.sources.grammar_documents.contrast import contrast_items
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS
 from transformer_jax.data.splits import read_documents, resolve
 from transformer_jax.models import api
+from transformer_jax.ops.padding import pad
 from transformer_jax.paths import as_path, one_at_a_time
 from transformer_jax.vocabulary import EOS_ID
 

@@ -16,13 +16,13 @@ import numpy as np
 
 import transformer_jax as tj
 from transformer_jax.data.mapped_tokenizer import Vocabulary, mapped_tokenizer
-from transformer_jax.data.padding import pad
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer
 from transformer_jax.formats.export import write
 from transformer_jax.formats.exporter import Exporter, TrainedModel
 from transformer_jax.models import api
 from transformer_jax.models.paths import MEASURED
+from transformer_jax.ops.padding import pad
 from transformer_jax.paths import as_path
 from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import Sources, decode_batch

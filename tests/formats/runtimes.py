@@ -11,12 +11,12 @@ from scipy.special import log_softmax
 from tests.formats.exporter_suite import MAX_LENGTH, Ids, Load, Ours
 from tests.formats.published import SOURCES
 from tests.reference.naive_bergamot import NaiveBergamot
-from transformer_jax.data.padding import pad
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.formats import safetensors
 from transformer_jax.formats.exporter import TrainedModel
 from transformer_jax.models.transformer import UNUSED
+from transformer_jax.ops.padding import pad
 from transformer_jax.paths import as_path
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 

@@ -26,10 +26,10 @@ import numpy as np
 
 from transformer_jax.data.batch_shapes import Shape, Visits, in_parts, pack
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.padding import pad
 from transformer_jax.data.sentences import IdCorpus, Sentences
 from transformer_jax.data.tokenizer import SIDES, Side
 from transformer_jax.errors import UserError
+from transformer_jax.ops.padding import pad
 from transformer_jax.vocabulary import EOS_ID
 
 Batch = dict[str, np.ndarray]

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from transformer_jax.ops.padding import pad
+
 #: Lengths that rows are padded to, so that few shapes are compiled.
 LENGTHS = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536)
 _SLOTS = 4096  # most [rows, length] slots of a batch
@@ -23,9 +25,6 @@ def in_batches(rows: Sequence[Sequence[int]], compute: Callable[[Any, Any], Any]
         length = min(x for x in LENGTHS if x >= len(rows[order[0]]))
         count = _SLOTS // length
         batch, order = order[:count], order[count:]
-        ids_BS, mask_BS = np.zeros((count, length), np.int32), np.zeros((count, length), bool)
-        for row, number in enumerate(batch):
-            ids_BS[row, : len(rows[number])] = rows[number]
-            mask_BS[row, : len(rows[number])] = True
-        found |= dict(zip(batch, np.asarray(compute(ids_BS, mask_BS)), strict=False))
+        arrays = pad([rows[number] for number in batch], count, length)
+        found |= dict(zip(batch, np.asarray(compute(*arrays)), strict=False))
     return np.array([found[number] for number in range(len(rows))], np.float32)

@@ -7,8 +7,8 @@ import numpy as np
 from jax import Array
 
 from transformer_jax.data.alignments import Links, links_of, words
-from transformer_jax.data.padding import pad
 from transformer_jax.errors import UserError
+from transformer_jax.ops.padding import pad
 from transformer_jax.translation.model_calls import Pairs, align_batch, score_batch
 from transformer_jax.translation.pieces import Pieces, Sentences
 from transformer_jax.translation.run_batches import Batch, Work

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from transformer_jax.data.padding import pad
 from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.mbr import Utility, mbr_scores
 from transformer_jax.errors import UserError
+from transformer_jax.ops.padding import pad
 from transformer_jax.translation.model_calls import Rules, Sources, decode_batch
 from transformer_jax.translation.pieces import Pieces, Sentences
 from transformer_jax.translation.run_batches import Batch, Timing, Work

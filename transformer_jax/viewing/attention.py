@@ -33,11 +33,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from transformer_jax.data.padding import pad
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import apply, mixer_paths, shift_right
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.inside import attention
+from transformer_jax.ops.padding import pad
 from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.translation.translator import Translator
 from transformer_jax.viewing.plots import plot_attention

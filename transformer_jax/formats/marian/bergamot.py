@@ -24,7 +24,6 @@ import yaml
 from etils import epath
 
 from transformer_jax.config import Config
-from transformer_jax.data.padding import pad
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.beam import Beam
@@ -54,6 +53,7 @@ from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import MEASURED, by_path
 from transformer_jax.models.quantization import Int8, NoQuantization
 from transformer_jax.ops.matrices import LARGEST
+from transformer_jax.ops.padding import pad
 from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import INT8
 from transformer_jax.settings.types import Strings
