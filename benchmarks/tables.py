@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from transformer_jax.runs.fast_dtype import cpu_flags
+from transformer_jax.ops.platform import cpu_flags
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "benchmarks"

@@ -18,10 +18,11 @@ from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config
+from transformer_jax.ops.platform import cpu_flags
 from transformer_jax.optimizers.schedules import ConstantSchedule, CosineSchedule, RsqrtSchedule
 from transformer_jax.paths import as_path
 from transformer_jax.recipes import ByPairs
-from transformer_jax.runs.fast_dtype import cpu_flags, fast_matmul_dtype
+from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.runs.start import begin_new, resolve_start
 from transformer_jax.training.speed import Speed, resolve_steps
 
@@ -199,9 +200,7 @@ def test_bfloat16_only_where_the_cpu_has_it(tmp_path, monkeypatch):
     assert cpu_flags(file) == {"fpu", "avx2", "avx512_bf16"}
     assert cpu_flags(tmp_path / "none") == set()
     for flags, dtype in (({"avx2"}, "float32"), ({"avx512_bf16"}, "bfloat16")):
-        monkeypatch.setattr(
-            "transformer_jax.runs.fast_dtype.cpu_flags", lambda path, flags=flags: flags
-        )
+        monkeypatch.setattr("transformer_jax.runs.fast_dtype.cpu_flags", lambda flags=flags: flags)
         assert fast_matmul_dtype() == dtype
 
 

@@ -35,7 +35,7 @@ from jax.typing import DTypeLike
 
 from transformer_jax.ops.int8_products import of_whole
 from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Int8Rows, Matrix
-from transformer_jax.ops.platform import by_platform, has_amx
+from transformer_jax.ops.platform import by_platform, cpu_flags
 
 #: The name of every product for a policy of `jax.checkpoint`.
 PRODUCT = "product"
@@ -93,7 +93,7 @@ def _int8_product(
         a = a.astype(jnp.int8)
         if form == "kept":
             return _sums(a, w.values, contracted, jnp.int32)[..., : columns[-1]]
-        a = _with_rows(a.reshape(math.prod(rows), -1), 4 if has_amx() else 2)
+        a = _with_rows(a.reshape(math.prod(rows), -1), 4 if "amx_int8" in cpu_flags() else 2)
         y = _sums(a, w.values.reshape(-1, a.shape[1]), 1, jnp.int32)
         return y[: math.prod(rows), : math.prod(columns)].reshape(*rows, *columns)
 

@@ -7,6 +7,7 @@ traces the variant of every platform, and the compiled program has that of its o
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,10 +19,11 @@ T = TypeVar("T")
 
 
 @functools.cache
-def has_amx() -> bool:
-    """Whether this machine's CPU multiplies tiles of int8, as Linux says."""
-    about = Path("/proc/cpuinfo")
-    return about.exists() and " amx_int8" in about.read_text()
+def cpu_flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """The features that Linux lists for the first processor; empty elsewhere."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    flags = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    return frozenset(flags[1].split() if flags else ())
 
 
 def by_platform(function: Callable[..., Any], *arrays: Any, other: T, **settings: T) -> Any:

@@ -1,10 +1,10 @@
 """Which operand type this machine multiplies matrices of fastest."""
 
-import re
-from pathlib import Path
 from typing import Literal
 
 import jax
+
+from transformer_jax.ops.platform import cpu_flags
 
 #: Instructions with which XLA's CPU backend multiplies bfloat16 faster than float32; without
 #: them it emulates bfloat16, slowly (`python benchmarks/matmul_forms.py` measures both).
@@ -22,7 +22,7 @@ def fast_matmul_dtype(device: jax.Device | None = None) -> Literal["float32", "b
     """
     device = device or jax.devices()[0]
     if device.platform == "cpu":
-        has_bfloat16 = bool(_CPU_FLAGS & cpu_flags(Path("/proc/cpuinfo")))
+        has_bfloat16 = bool(_CPU_FLAGS & cpu_flags())
     elif device.platform == "gpu":
         # "9.0" with CUDA; ROCm names an architecture, and all of those it supports have it.
         capability = str(getattr(device, "compute_capability", ""))
@@ -31,10 +31,3 @@ def fast_matmul_dtype(device: jax.Device | None = None) -> Literal["float32", "b
     else:
         has_bfloat16 = True
     return "bfloat16" if has_bfloat16 else "float32"
-
-
-def cpu_flags(path: Path) -> set[str]:
-    """The features that Linux lists for the first processor; empty elsewhere."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    flags = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
-    return set(flags[1].split()) if flags else set()
