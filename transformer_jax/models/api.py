@@ -310,23 +310,6 @@ def loss(
     return loss_sum, nll_sum, batch["target_mask"].sum().astype(jnp.float32)
 
 
-def probable_pieces(
-    config: ModelConfig, params: Params, batch: Mapping[str, AnyArray], count: int
-) -> tuple[Array, Array]:
-    """The `count` most probable pieces of each position of the target, given those before it.
-
-    Args:
-        config: the model.
-        params: its parameters.
-        batch: as for `loss`.
-        count: K, at most the size of the vocabulary.
-
-    Returns:
-        Their ids, int32 [B, T, K], and their logits, float32 [B, T, K], the largest first.
-    """
-    return run_model(config, params, texts_of(batch), count, method="probable")
-
-
 def encode(
     config: ModelConfig,
     params: Params,

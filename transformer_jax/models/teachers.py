@@ -52,7 +52,8 @@ class WordLevel(Teacher):
     def soft_labels(
         self, config: ModelConfig, params: Any, batch: Mapping[str, Any]
     ) -> dict[str, Array]:
-        ids, logits = api.probable_pieces(config, params, batch, self.pieces)
+        arrays = api.texts_of(batch), self.pieces
+        ids, logits = api.run_model(config, params, *arrays, method="probable")
         shares = self.weight * jax.nn.softmax(logits / self.temperature)
         return {"soft_ids": ids, "soft_shares": shares}
 
