@@ -44,9 +44,10 @@ def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax eval`."""
     add_run_arguments(parser)
     add = parser.add_argument
-    add("--split", choices=("test", "validation"), help="of the run's corpus (default: test)")
+    one = parser.add_mutually_exclusive_group().add_argument
+    one("--split", choices=("test", "validation"), help="of the run's corpus (default: test)")
     add("--direction", metavar="A-B", help="from A into B (default: all that are trained)")
-    add("--source", metavar="FILE", help="score this text instead of a split")
+    one("--source", metavar="FILE", help="score this text instead of a split")
     add("--reference", metavar="FILE", help="the reference translation of --source")
     other = "other translations, or a run that makes them, compared by paired bootstrap"
     add("--baseline", metavar="FILE|DIR", help=other)
@@ -73,8 +74,6 @@ def run(args: argparse.Namespace) -> int:
         metrics = [*args.metrics, *_learned(args.metric, args.metric_model)]
         pairs: Any = args.split or "test"
         if from_files := args.source is not None or args.reference is not None:
-            if args.split is not None:
-                raise UserError("give either --split or --source and --reference, not both")
             if args.reference is None and metrics != args.metrics:
                 pairs = [(line, None) for line in read_lines(args.source)]
             else:

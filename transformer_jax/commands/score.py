@@ -16,7 +16,6 @@ from math import isfinite
 from transformer_jax.commands.flags import Parser
 from transformer_jax.commands.lines import Counts, Output, answer, file_pairs, stdin_lines
 from transformer_jax.commands.run_flags import add_run_arguments, chosen_run
-from transformer_jax.errors import UserError
 
 _CHUNK_LINES = 1024
 
@@ -28,17 +27,15 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("--source", metavar="FILE", help="source sentences, one a line")
     add("--target", metavar="FILE", help="their translations, one a line")
-    add("--alignments", action="store_true", help="print word alignments, `0-0 1-2`, instead")
-    add("--per_token", action="store_true", help="divide by the number of target pieces and EOS")
+    one = parser.add_mutually_exclusive_group().add_argument
+    one("--alignments", action="store_true", help="print word alignments, `0-0 1-2`, instead")
+    one("--per_token", action="store_true", help="divide by the number of target pieces and EOS")
 
 
 def run(args: argparse.Namespace) -> int:
     """Writes a log-probability for each pair."""
     from transformer_jax.data.alignments import pharaoh
     from transformer_jax.data.sources.files import split_tabs
-
-    if args.alignments and args.per_token:
-        raise UserError("--alignments and --per_token: alignments have no log-probability")
 
     pairs = split_tabs(stdin_lines(), "standard input")
     chunk_size = 1 if sys.stdin.isatty() else _CHUNK_LINES

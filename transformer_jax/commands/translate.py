@@ -62,9 +62,10 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("--input", metavar="FILE", help="translate this text instead; needs --output")
     add("--output", metavar="FILE", help="write here instead; must not exist; needs --input")
-    add("--documents", action="store_true", help="the text has documents, empty lines between")
-    add("--alignments", action="store_true", help="end lines with ` ||| 0-0 1-2`, as Marian does")
-    add("--n_best", type=int, default=0, metavar="N", help="print N translations with scores")
+    one = parser.add_mutually_exclusive_group().add_argument
+    one("--documents", action="store_true", help="the text has documents, empty lines between")
+    one("--alignments", action="store_true", help="end lines with ` ||| 0-0 1-2`, as Marian does")
+    one("--n_best", type=int, default=0, metavar="N", help="print N translations with scores")
     add_lines_argument(parser)
 
 
@@ -175,13 +176,6 @@ def _check_flags(args: argparse.Namespace) -> None:
     """Raises UserError for flags that exclude or need each other, before a model is read."""
     if args.n_best < 0:
         raise UserError(f"--n_best={args.n_best}: must be at least 1")
-    if args.n_best and args.documents:
-        raise UserError("--n_best and --documents: sentences of documents have one translation")
-    if args.alignments and (args.n_best or args.documents):
-        other = "--n_best" if args.n_best else "--documents"
-        raise UserError(
-            f"--alignments and {other}: alignments are of one sentence's best translation"
-        )
     if args.lines == "split" and (args.n_best or args.alignments or args.documents):
         raise UserError(
             "--lines=split excludes --n_best, --alignments and --documents: there each line is one "

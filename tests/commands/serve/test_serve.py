@@ -111,11 +111,11 @@ def test_a_signal_finishes_what_is_in_hand(trained):  # noqa: F811
     [
         ("--port=70000", "port=70000"),
         ("--host=256.1.1.1", "host=256.1.1.1"),
-        ("--api_keys=/nowhere", "--api_keys=/nowhere: No such file"),
+        ("--api_keys=/nowhere", "/nowhere: No such file"),
         (f"--api_keys={os.devnull}", "no key"),
-        ("--queue=0", "--queue=0: must be at least 1"),
+        ("--queue=0", "--queue: 0: must be at least 1"),
         ("--window_ms=nan", "--window_ms=nan"),
-        ("--char_limit=-1", "--char_limit=-1"),
+        ("--char_limit=-1", "--char_limit: -1"),
         ("--workdir=/nowhere", "no run here"),
         ("--method.beam_size=0", "beam_size"),
     ],
@@ -141,6 +141,6 @@ def test_an_address_in_use_is_named(trained):  # noqa: F811
 def test_what_installs_its_packages_is_said(monkeypatch):
     from transformer_jax.commands import serve
 
-    monkeypatch.setitem(sys.modules, "transformer_jax.commands.serve.http", None)
-    with pytest.raises(UserError, match=r"\./run setup serve, or pip install"):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(UserError, match=r"serving needs uvicorn: .*\./run setup serve"):
         serve.run(None)

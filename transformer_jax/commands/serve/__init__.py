@@ -9,12 +9,12 @@ Several runs serve several directions: repeat --workdir. Runs of one direction t
 
 import argparse
 import logging
-from pathlib import Path
 
 from transformer_jax.commands.flags import Parser
 from transformer_jax.commands.run_flags import add_run_arguments, chosen_runs
 from transformer_jax.commands.text import add_lines_argument
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.data.sources.files import decode_lines
+from transformer_jax.errors import UserError, optional
 
 
 def add_arguments(parser: Parser) -> None:
@@ -28,9 +28,10 @@ def add_arguments(parser: Parser) -> None:
     add("--api_keys", metavar="FILE", help="one key a line; each request must name one of them")
     origin = "a web page's origin that may use the server, or *; repeatable"
     add("--cors", action="append", default=[], metavar="ORIGIN", help=origin)
-    add("--char_limit", type=int, default=5000, help="characters of a request (%(default)s)")
-    add("--batch_limit", type=int, default=50, help="texts of one (%(default)s)")
-    add("--queue", type=int, default=2048, help="sentences that may wait; then 429 (%(default)s)")
+    add("--char_limit", type="count", default=5000, help="characters of a request (%(default)s)")
+    add("--batch_limit", type="count", default=50, help="texts of one (%(default)s)")
+    full = "sentences that may wait; then 429 (%(default)s)"
+    add("--queue", type="count", default=2048, help=full)
     waits = "most milliseconds that a sentence waits for others on an idle device (%(default)s)"
     add("--window_ms", type=float, default=50.0, help=waits)
     add_lines_argument(parser)
@@ -38,18 +39,14 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal."""
-    try:
-        from transformer_jax.commands.serve import app as server
-        from transformer_jax.commands.serve.engines import open_engine
-        from transformer_jax.commands.serve.http import Limits
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"serving needs {error.name}: ./run setup serve, or "
-            "pip install 'transformer-jax[serve]'"
-        ) from error
-    for flag, least in (("char_limit", 1), ("batch_limit", 1), ("queue", 1), ("window_ms", 0)):
-        if not getattr(args, flag) >= least:
-            raise UserError(f"--{flag}={getattr(args, flag)}: must be at least {least}")
+    for package in ("babel", "prometheus_client", "py3langid", "starlette", "uvicorn"):
+        optional(package, "serving", "serve")
+    from transformer_jax.commands.serve import app as server
+    from transformer_jax.commands.serve.engines import open_engine
+    from transformer_jax.commands.serve.http import Limits
+
+    if not args.window_ms >= 0:
+        raise UserError(f"--window_ms={args.window_ms}: must be at least 0")
     keys = _keys(args.api_keys) if args.api_keys else []
     runs = chosen_runs(args)
     sock = server.listen(args.host, args.port)
@@ -78,10 +75,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _keys(path: str) -> list[str]:
     """The keys in a file, one a line."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeError) as error:
-        raise UserError(f"--api_keys={path}: {first_line(error)}") from error
-    if not (keys := [line.strip() for line in lines if line.strip()]):
+    with open(path, "rb") as file:
+        keys = [key for line in decode_lines(file, path) if (key := line.strip())]
+    if not keys:
         raise UserError(f"--api_keys={path}: there is no key in it")
     return keys
