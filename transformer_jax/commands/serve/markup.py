@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 from xml.parsers import expat
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 
 Form = Literal["html", "xml"]
 
@@ -247,7 +247,7 @@ class _Reader(HTMLParser):
     """Notes where each part of a text begins: its place, kind, name, and whether it is opaque."""
 
     def __init__(self, markup: str) -> None:
-        super().__init__(convert_charrefs=False)
+        super().__init__()
         self.parts: list[tuple[int, Kind, str, bool]] = [(0, "text", "", False)]
         self._lines = [0, *(match.end() for match in re.finditer("\n", markup))]
 
@@ -270,11 +270,6 @@ class _Reader(HTMLParser):
     def handle_data(self, data: str) -> None:
         self._note("text")
 
-    def handle_entityref(self, name: str) -> None:
-        self._note("text")
-
-    handle_charref = handle_entityref
-
     def handle_comment(self, data: str) -> None:
         self._note("point")
 
@@ -286,27 +281,21 @@ class _Reader(HTMLParser):
 
 def _of_html(markup: str) -> list[_Token]:
     reader = _Reader(markup)
-    try:
+    with as_user_error("the HTML cannot be read:", AssertionError):  # such as of '<![;'
         reader.feed(markup)
         reader.close()
-    except AssertionError as error:  # such as "expected name token at '<![;'"
-        raise UserError(f"the HTML cannot be read: {error}") from error
-    tokens: list[_Token] = []
     end: tuple[int, Kind, str, bool] = (len(markup), "text", "", False)
-    for (begin, kind, name, opaque), (following, *_) in pairwise([*reader.parts, end]):
-        raw = markup[begin:following]
-        if kind == "text" and tokens and tokens[-1].kind == "text":
-            tokens[-1] = _Token("text", tokens[-1].raw + raw)
-        else:
-            tokens.append(_Token(kind, raw, name, opaque))
-    tokens = _merged([token for token in tokens if token.raw])
+    tokens = _merged(
+        _Token(kind, markup[begin:following], name, opaque)
+        for (begin, kind, name, opaque), (following, *_) in pairwise([*reader.parts, end])
+    )
     if tokens and tokens[-1].kind == "point" and not tokens[-1].raw.endswith(">"):
         tokens[-1] = tokens[-1]._replace(kind="break")  # it has no end: it stays the last
     return list(_with_breaks(tokens))
 
 
-def _merged(tokens: Sequence[_Token]) -> list[_Token]:
-    """The tokens, those of an element whose content is left as it is as one of them."""
+def _merged(tokens: Iterable[_Token]) -> list[_Token]:
+    """The tokens, with one for each text, and one for an element whose content is left as it is."""
     made: list[_Token] = []
     depth, name, raws = 0, "", [""]
     for token in tokens:
@@ -317,7 +306,9 @@ def _merged(tokens: Sequence[_Token]) -> list[_Token]:
                 made.append(_Token("point", "".join(raws), name))
         elif token.kind == "open" and token.opaque:
             depth, name, raws = 1, token.name, [token.raw]
-        else:
+        elif token.kind == "text" and made and made[-1].kind == "text":
+            made[-1] = _Token("text", made[-1].raw + token.raw)
+        elif token.raw:
             made.append(token)
     return [*made, _Token("break", "".join(raws))] if depth else made
 
