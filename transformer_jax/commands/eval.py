@@ -31,7 +31,7 @@ from transformer_jax.commands.run_flags import (
     chosen_run,
     start_processes,
 )
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 
 if TYPE_CHECKING:
     from transformer_jax.data.sources.base import Languages, Split
@@ -159,11 +159,9 @@ def _learned(name: str | None, model: str | None) -> "list[Metric]":
     if name is None:
         raise UserError(f"--metric_model={model}: say with --metric which metric it is of")
     options = {"kind": name} | ({} if model is None else {"model": model})
-    try:
+    advice = "; name it with --metric_model=FOLDER" if model is None else ""
+    with as_user_error(f"--metric={name}:", ValueError, then=advice):
         return [OneOf(METRICS).parse(options)]
-    except ValueError as error:
-        advice = "; name it with --metric_model=FOLDER" if model is None else ""
-        raise UserError(f"--metric={name}: {first_line(error)}{advice}") from error
 
 
 def _directions(flag: str | None, run: "Run", split: "Split | None") -> "list[Languages | None]":

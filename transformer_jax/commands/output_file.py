@@ -16,7 +16,7 @@ from etils import epath
 
 from transformer_jax.commands.lines import Counts, Output
 from transformer_jax.config import from_dict
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.paths import as_path, read_record, write_record
 from transformer_jax.runs.lock import only_run
 
@@ -64,16 +64,14 @@ def output_file(name: str, command: Any) -> Iterator[OutputFile]:
     folder = path.with_name(f"{path.name}.partial")
     if path.exists():
         raise UserError(f"--output={name}: the file exists; move it away or name another")
-    try:
-        with only_run(folder), open(folder / "lines", "ab") as lines:
-            found = read_record(folder / _FILE, {_COMMAND: command}, "--output")
-            progress = from_dict(Progress, found or {})
-            if lines.tell() < progress.bytes:
-                raise UserError(f"{folder / 'lines'}: cut short; remove {folder} to begin again")
-            lines.truncate(progress.bytes)
-            lines.seek(progress.bytes)
-            yield OutputFile(lines, folder / _FILE, command, progress)
-            os.replace(folder / "lines", path)
-            shutil.rmtree(folder, ignore_errors=True)
-    except OSError as error:
-        raise UserError(f"--output={name}: cannot be written ({error.strerror})") from error
+    unwritten = as_user_error(f"--output={name}: cannot be written", OSError)
+    with unwritten, only_run(folder), open(folder / "lines", "ab") as lines:
+        found = read_record(folder / _FILE, {_COMMAND: command}, "--output")
+        progress = from_dict(Progress, found or {})
+        if lines.tell() < progress.bytes:
+            raise UserError(f"{folder / 'lines'}: cut short; remove {folder} to begin again")
+        lines.truncate(progress.bytes)
+        lines.seek(progress.bytes)
+        yield OutputFile(lines, folder / _FILE, command, progress)
+        os.replace(folder / "lines", path)
+        shutil.rmtree(folder, ignore_errors=True)

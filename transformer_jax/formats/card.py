@@ -11,7 +11,7 @@ import yaml
 
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.registry import SOURCES
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.formats.exporter import Exporter
 from transformer_jax.formats.exporters import EXPORTERS
 from transformer_jax.runs.folder import Run
@@ -37,16 +37,14 @@ def card(run: Run, exporter: Exporter, licence: str | None) -> str:
     title = "; ".join(f"from {source} into {target}" for source, target in directions)
     head = {"language": codes, "pipeline_tag": "translation"}
     head |= {"license": licence} if licence else {}
-    try:
+    what = f"{run.path / 'scores.json'}: is not what `eval` writes"
+    kinds = KeyError, TypeError, ValueError, AttributeError
+    with as_user_error(what, *kinds, named=True, then=": move it away"):
         rows = [
             f"- {name}: {score['name']} {score['score']:.2f} (`{score['signature']}`)\n"
             for name, report in run.scores().items()
             for score in report["scores"].values()
         ]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{run.path / 'scores.json'}: is not what `eval` writes ({error!r}): move it away"
-        ) from error
     scores = "".join(rows) or "None: `transformer-jax eval` makes them.\n"
     sources = (_without_folders(corpus.source) for corpus in data.corpora or [data])
     source = ",".join(to_text(each, SOURCES) for each in sources)

@@ -57,10 +57,8 @@ def parsed(format: str | Exporter) -> Exporter:
     Raises:
         UserError: there is none, or an option is not one of it.
     """
-    try:
+    with as_user_error("format:", ValueError):
         return OneOf(EXPORTERS).parse(format)
-    except ValueError as error:
-        raise UserError(f"format: {error}") from error
 
 
 def write(

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 
 GIB = 1 << 30
 
@@ -89,9 +89,5 @@ def describe(name: str, *, packages: Sequence[str], missing: str, **options: Any
 
     if not any(map(importlib.util.find_spec, packages)):
         raise UserError(f"--plan_topology={name} needs {missing}")
-    try:
+    with as_user_error(f"--plan_topology={name}: its compiler says:", Exception):
         return list(topologies.get_topology_desc(**options).devices)
-    except Exception as error:
-        raise UserError(
-            f"--plan_topology={name}: its compiler says: {first_line(error)}"
-        ) from error

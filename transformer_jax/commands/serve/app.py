@@ -27,7 +27,7 @@ from transformer_jax.commands.serve.batcher import Batcher
 from transformer_jax.commands.serve.engine import Engine
 from transformer_jax.commands.serve.http import Context, Keys, Limits, Metrics, failure
 from transformer_jax.commands.serve.service import Service
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -149,10 +149,8 @@ def listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65_535:  # `create_server` would leave its socket open
         raise UserError(f"port={port}: must be from 0 to 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
+    with as_user_error(f"host={host}, port={port}:", OSError):
         return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
-    except OSError as error:
-        raise UserError(f"host={host}, port={port}: {first_line(error)}") from error
 
 
 def make_server(app: Starlette) -> uvicorn.Server:
