@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.data.listed import write
-from transformer_jax.commands.contrast.sets import Context, read_set
+from transformer_jax.commands.contrast.sets import read_set
 from transformer_jax.data.contrast import Item, read_items
 from transformer_jax.errors import UserError
 
@@ -108,11 +108,11 @@ def test_contrapro_is_read_with_and_without_context(folder) -> None:
     (folder / "set.json").write_text(json.dumps([contrapro(3)], indent=2))
     (alone,) = read_set(folder / "set.json")
     assert alone == Item("It was old.", "Sie war alt.", ("S war alt.", "Es war alt."), "it:sie")
-    (item,) = read_set(folder / "set.json", Context(str(folder / "documents"), 1))
+    (item,) = read_set(folder / "set.json", str(folder / "documents"), 1)
     assert item.source == "I sold it. <sep> It was old."
     assert item.right == "Ich habe sie verkauft. <sep> Sie war alt."
     assert item.wrong[1] == "Ich habe sie verkauft. <sep> Es war alt."
-    (item,) = read_set(folder / "set.json", Context(str(folder / "documents"), 9))
+    (item,) = read_set(folder / "set.json", str(folder / "documents"), 9)
     assert item.source == "Where is the lamp? <sep> I sold it. <sep> It was old."
 
 
@@ -120,9 +120,8 @@ def test_what_is_wrong_in_a_set_is_named(folder) -> None:
     def refused(records: object, message: str, documents: str = "") -> None:
         text = records if isinstance(records, str) else json.dumps(records)
         (folder / "set.json").write_text(text)
-        context = Context(str(folder / documents), 1) if documents else None
         with pytest.raises(UserError, match=message) as error:
-            read_set(folder / "set.json", context)
+            read_set(folder / "set.json", str(folder / documents) if documents else None, 1)
         assert "\n" not in str(error.value)
 
     refused("{", r"set\.json: not JSON")

@@ -52,14 +52,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _items(args: argparse.Namespace) -> list[Any]:
-    from transformer_jax.commands.contrast.sets import Context, read_set
+    from transformer_jax.commands.contrast.sets import read_set
     from transformer_jax.data.contrast import read_items
     from transformer_jax.data.sources.packed import suffix
 
     if (args.documents is None) != (args.context is None):
         raise UserError("--documents and --context belong together: give both or neither")
     if suffix(args.input) == ".json":
-        return read_set(args.input, args.documents and Context(args.documents, args.context))
+        return read_set(args.input, args.documents, args.context or 0)
     if args.documents is not None:
         raise UserError(f"--documents is for a set in .json; {args.input} has its context itself")
     return list(read_items(args.input))

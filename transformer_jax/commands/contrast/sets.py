@@ -9,9 +9,9 @@ sentence in its document, from 1.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformer_jax.data.contrast import BETWEEN, Item, checked
 from transformer_jax.data.sources.base import Pair
@@ -24,15 +24,13 @@ from transformer_jax.data.sources.files import (
 from transformer_jax.errors import UserError
 
 
-class Context(NamedTuple):
-    """What comes before the sentences of a set."""
-
-    documents: str  #: the folder of its documents
-    sentences: int  #: at most so many
-
-
-def read_set(path: str | Path, context: Context | None = None) -> list[Item]:
+def read_set(path: str | Path, folder: str | None = None, context: int = 0) -> list[Item]:
     """The items of a `.json` file, at least one.
+
+    Args:
+        path: of the file.
+        folder: of its documents; None: the items get no context.
+        context: most sentences that come before one.
 
     Raises:
         UserError: the file cannot be read or has another form, a document is missing, or its
@@ -41,12 +39,9 @@ def read_set(path: str | Path, context: Context | None = None) -> list[Item]:
     records = read_json("\n".join(read_lines(path)), str(path))
     if not isinstance(records, list) or not records:
         raise UserError(f"{path}: expected a list of items, as in ContraPro")
-    places = [f"{path}, item {number}" for number in range(1, len(records) + 1)]
-    numbered = list(zip(records, places, strict=True))
-    ids = (
-        {json_field(record, "document id", place) for record, place in numbered} if context else ()
-    )
-    documents = _read_documents(context.documents, ids) if context else {}
+    numbered = [(record, f"{path}, item {number}") for number, record in enumerate(records, 1)]
+    ids = {json_field(record, "document id", place) for record, place in numbered} if folder else ()
+    documents = _read_documents(folder, ids) if folder else {}
     items: list[Item] = []
     for record, place in numbered:
         segments = [json_field(record, key, place) for key in ("src segment", "ref segment")]
@@ -55,24 +50,21 @@ def read_set(path: str | Path, context: Context | None = None) -> list[Item]:
         errors = json_field(record, "errors", place, list)
         wrong = tuple(json_field(error, "contrastive", place) for error in errors)
         item = checked(Item(source, right, wrong, category.lower()), place)
-        if context:
-            item = _with_context(item, record, place, documents, context)
+        if folder:
+            if record["document id"] not in documents:
+                raise UserError(f"{place}: no document {record['document id']} in {folder}")
+            item = _with_context(item, record, place, documents[record["document id"]], context)
         items.append(item)
     return items
 
 
-def _with_context(
-    item: Item, record: Any, place: str, documents: Mapping[str, list[Pair]], context: Context
-) -> Item:
-    """The item with the sentences before it on both sides."""
+def _with_context(item: Item, record: Any, place: str, pairs: Sequence[Pair], context: int) -> Item:
+    """The item with the sentences before it in its document, on both sides."""
     name, number = record["document id"], json_field(record, "segment id", place, int)
-    if name not in documents:
-        raise UserError(f"{place}: no document {name} in {context.documents}")
-    pairs = documents[name]
     there = pairs[number - 1][0] if 0 < number <= len(pairs) else ""
     if _letters(there) != _letters(item.source):
         raise UserError(f"{place}: sentence {number} of {name} is another one: {there[:40]!r}")
-    before = pairs[max(0, number - 1 - context.sentences) : number - 1]
+    before = pairs[max(0, number - 1 - context) : number - 1]
     source, target = ("".join(pair[side] + BETWEEN for pair in before) for side in (0, 1))
     wrong = tuple(target + text for text in item.wrong)
     return Item(source + item.source, target + item.right, wrong, item.category)
