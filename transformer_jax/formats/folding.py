@@ -1,12 +1,12 @@
 """Puts options of a model into its weights, where a format has one value of the option alone."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.errors import UserError
 from transformer_jax.formats.exporter import differences, texts
 from transformer_jax.models.api import Params, abstract_params, logical_axes
 from transformer_jax.models.config import ModelConfig, layer_mixers, mixer_context
@@ -28,9 +28,25 @@ def unlike(ours: ModelConfig, theirs: ModelConfig) -> list[str]:
     return differences(folded(ours, theirs).model, theirs)
 
 
-def listed(model: ModelConfig, keys: Sequence[str]) -> str:
-    """Options of a model as flags, for a message."""
-    return " ".join(f"{key}={texts(model)[key]}" for key in keys)
+def check_like(ours: ModelConfig, theirs: ModelConfig, name: str) -> None:
+    """Refuses a model that weights do not make one of the options of another.
+
+    Args:
+        ours: the model.
+        theirs: the nearest one that a format has.
+        name: the format's, for the message.
+
+    Raises:
+        UserError: names the options.
+    """
+    if keys := unlike(ours, theirs):
+        mine, wanted = (
+            " ".join(f"{key}={texts(model)[key]}" for key in keys) for model in (ours, theirs)
+        )
+        raise UserError(
+            f"{mine}: {name} cannot express it; it needs a model trained with {wanted}; the format "
+            "safetensors takes every model"
+        )
 
 
 def folded(ours: ModelConfig, theirs: ModelConfig) -> Folded:

@@ -35,7 +35,7 @@ from transformer_jax.formats.exporter import (
     check_alignment_head,
     without_adapter,
 )
-from transformer_jax.formats.folding import converted, listed, unlike
+from transformer_jax.formats.folding import check_like, converted
 from transformer_jax.formats.marian.files import OPTIONS
 from transformer_jax.formats.marian.reader import (
     BIAS,
@@ -134,12 +134,7 @@ class Bergamot(Exporter):
                     f"model.{name}={size}: Bergamot's int8 needs a multiple of {_INT8_SUMS}; "
                     "export it without model.quantize=int8 or quantization=int8"
                 )
-        theirs = _theirs(model)
-        if keys := unlike(model, theirs):
-            raise UserError(
-                f"{listed(model, keys)}: Bergamot cannot express it; it needs a model trained with "
-                f"{listed(theirs, keys)}; the format safetensors takes every model"
-            )
+        check_like(model, _theirs(model), "Bergamot")
 
     def prepared(self, model: TrainedModel) -> TrainedModel:
         """The model as it is written: without an adapter, and with the factors measured."""

@@ -32,7 +32,7 @@ from transformer_jax.formats.exporter import (
     without_adapter,
 )
 from transformer_jax.formats.families import LAYOUTS
-from transformer_jax.formats.folding import converted, listed, unlike
+from transformer_jax.formats.folding import check_like, converted, unlike
 from transformer_jax.formats.safetensors import WEIGHTS
 from transformer_jax.formats.transformers.language_tokens import is_language
 from transformer_jax.formats.transformers.m2m100 import LANGUAGES
@@ -88,15 +88,8 @@ class HuggingFace(Exporter):
         config = replace(config, adapter=NoAdapter())
         families = LAYOUTS if self.family == "auto" else [self.family]
         theirs = {family: _in_family(config, family) for family in families}
-        different = {family: unlike(config, model) for family, model in theirs.items()}
-        nearest = min(different, key=lambda family: len(different[family]))
-        if different[nearest]:
-            keys = different[nearest]
-            raise UserError(
-                f"{listed(config, keys)}: Transformers cannot express it; its nearest family is "
-                f"{nearest}, which needs a model trained with {listed(theirs[nearest], keys)}; the "
-                "format safetensors takes every model"
-            )
+        nearest = min(theirs, key=lambda family: len(unlike(config, theirs[family])))
+        check_like(config, theirs[nearest], f"{nearest}, the nearest family of Transformers,")
         return nearest, theirs[nearest]
 
 
