@@ -301,7 +301,7 @@ def test_int8_needs_sentences_or_a_model_that_was_trained_for_it(tmp_path):
     empty.write_text("\n \n")
     for config, options, words in (
         (floats, {"sentences": str(empty)}, r"sentences=FILE is for int8: give quantization=int8"),
-        (floats, {"quantization": "int8", "sentences": str(missing)}, rf"={missing}: cannot be"),
+        (floats, {"quantization": "int8", "sentences": str(missing)}, rf"{missing}: cannot be"),
         (floats, {"quantization": "int8", "sentences": str(empty)}, rf"={empty}: holds no sent"),
         (trained, {"quantization": "float32"}, r"model\.quantize=int8.*leave out"),
         (trained, {"quantization": "int8", "sentences": str(empty)}, r"quantize=int8.*leave out"),

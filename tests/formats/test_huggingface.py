@@ -147,7 +147,10 @@ def test_two_vocabularies_of_unequal_sizes(two, tmp_path):
         (MARIAN | {"head_dim": 6}, ["model.head_dim=6"]),
         (MARIAN | {"start_id": None}, ["model.start_id=None"]),
         (FAIRSEQ | {"output_bias": True}, ["model.output_bias=True", "m2m_100"]),
-        (UNBIASED | {"feed_forward": tj.Mlp()}, ["model.feed_forward=mlp:", "t5, the nearest family"]),
+        (
+            UNBIASED | {"feed_forward": tj.Mlp()},
+            ["model.feed_forward=mlp:", "t5, the nearest family"],
+        ),
     ],
 )
 def test_what_it_cannot_express_is_refused_by_name(options, words):

@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import islice
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -24,11 +25,12 @@ import yaml
 from etils import epath
 
 from transformer_jax.config import Config
+from transformer_jax.data.sources.files import read_lines
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.errors import UserError, as_user_error
+from transformer_jax.errors import UserError
 from transformer_jax.formats.exporter import (
     Exporter,
     TrainedModel,
@@ -54,7 +56,6 @@ from transformer_jax.models.paths import MEASURED, by_path
 from transformer_jax.models.quantization import Int8, NoQuantization
 from transformer_jax.ops.matrices import LARGEST
 from transformer_jax.ops.padding import pad
-from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import INT8
 from transformer_jax.settings.types import Strings
 from transformer_jax.translation.translator import Translator
@@ -307,9 +308,8 @@ def _theirs(config: ModelConfig) -> ModelConfig:
 
 def _read_lines(path: str) -> list[str]:
     """Sentences of a file, `_MEASURED` at most."""
-    with as_user_error(f"sentences={path}: cannot be read", OSError, ValueError):
-        lines = as_path(path).read_text().splitlines()
-    if not (found := [line for line in map(str.strip, lines) if line][:_MEASURED]):
+    lines = filter(None, map(str.strip, read_lines(path)))
+    if not (found := list(islice(lines, _MEASURED))):
         raise UserError(f"sentences={path}: holds no sentences")
     return found
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.data.sources.files import read_lines
 from transformer_jax.errors import UserError
 from transformer_jax.formats.family import Languages, Published, make_tokenizers
 from transformer_jax.formats.vocabularies import vocabulary
@@ -323,15 +324,10 @@ def _of_both(folder: Path, found: list[Path], kind: str) -> list[Path]:
 
 def _of_list(path: Path, sentencepiece: bytes) -> _Vocabulary:
     """Pieces with their numbers in YAML, or one a line in `.txt`."""
-    content = path.read_bytes()
     if path.suffix == ".txt":
-        try:
-            lines = content.decode().removesuffix("\n").split("\n")
-        except ValueError as error:
-            raise UserError(f"{path}: not UTF-8, so not a list of pieces") from error
-        values: dict[str, Any] = {line.rstrip("\r"): i for i, line in enumerate(lines)}
+        values: dict[str, Any] = {line: i for i, line in enumerate(read_lines(path))}
     else:  # For a loader that knows types, pieces such as `on` and `1.50` are no text.
-        values = parse_yaml(str(path), content, all_is_text=True)
+        values = parse_yaml(str(path), path.read_bytes(), all_is_text=True)
     if sorted(map(str, values.values())) != sorted(map(str, range(len(values)))):
         raise UserError(f"{path}: does not number its pieces from 0 without a gap")
     ids = {piece: int(i) for piece, i in values.items()}
