@@ -215,7 +215,8 @@ def search(arguments: argparse.Namespace) -> None:
     """Times greedy and beam search with random parameters, in batches of several sizes."""
     import jax
 
-    from transformer_jax.commands.check.speed import searching
+    from transformer_jax.commands.check.jobs import at_once
+    from transformer_jax.commands.check.speed import search_job
     from transformer_jax.config import override
     from transformer_jax.parallel.mesh import make_mesh
 
@@ -224,7 +225,7 @@ def search(arguments: argparse.Namespace) -> None:
         for rows in arguments.rows.split(","):
             chosen = override(config, {"decode.method": method, "decode.batch_size": rows})
             mesh = make_mesh(config.mesh, jax.devices()[:1])
-            for row in searching(chosen, mesh, "search", arguments.seconds):
+            for row in at_once(search_job(chosen, mesh, arguments.seconds)):
                 say(method=method, rows=int(rows), name=row.name, value=row.value, unit=row.unit)
 
 

@@ -127,7 +127,7 @@ def test_memory_is_in_gib(monkeypatch):
     monkeypatch.setattr(speed, "Compiler", MagicMock(return_value=compiler))
     monkeypatch.setattr(speed, "program_bytes", lambda compiled: 2 << 30)
     target = SimpleNamespace(device=None, devices=[device])
-    step = speed._training_job(config, target, "a part", 0.0)
+    step = speed._training_job(config, target, 0.0)
     *_, row = step.rows({"state": lambda: None, "step": lambda *_: (None, np.ones(()))})
     assert (row.name, row.value, row.unit) == ("memory, most so far", 3.0, "GiB")
     assert row.beside == "planned 2.00 for the training step"
@@ -338,7 +338,8 @@ def test_a_recipe_is_measured_without_a_plan_on_a_cpu():
         batch=tj.BatchConfig(tokens=40, max_length=10),
         decode=tj.DecodeConfig(method=tj.Greedy(), batch_size=3),
     )
-    rows = list(speed.measure(config, this_machine(), "tiny", seconds=0.0))
+    tried = speed.jobs_of(config, this_machine(), seconds=0.0)
+    rows = [row for job in tried for row in jobs.at_once(job)]
     assert [row.name for row in rows] == [
         "training step of 4 pairs of 10 + 10 pieces",
         "target pieces trained",

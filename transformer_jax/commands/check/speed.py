@@ -1,7 +1,7 @@
 """How fast this device is, beside its published numbers and what a plan expects of it."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.commands.check.jobs import Job, at_once
+from transformer_jax.commands.check.jobs import Job
 from transformer_jax.commands.check.row import Row
 from transformer_jax.config import Config
 from transformer_jax.data.config import BatchConfig
@@ -46,27 +46,22 @@ def jobs(target: Target) -> Iterator[Job]:
     )
     batch = BatchConfig(tokens=64 * len(target.devices) * (16 if on_cpu else 256), max_length=64)
     decode = DecodeConfig(method=Greedy(), batch_size=32)
-    yield from _jobs(Config(model=model, batch=batch, decode=decode), target, PART, 5.0)
+    return jobs_of(Config(model=model, batch=batch, decode=decode), target)
 
 
-def measure(config: Config, target: Target, part: str, *, seconds: float = 5.0) -> Iterator[Row]:
+def jobs_of(config: Config, target: Target, seconds: float = 5.0) -> Iterator[Job]:
     """The training step and the search of a config, beside the step's plan if the device has one.
 
     The sentences are random pieces, all of `batch.max_length`; each translation has as many.
 
     Args:
         config: a recipe; no text is read.
-        part: heading of the rows.
+        target: the devices.
         seconds: how long each of the two is measured, after its compilation.
     """
-    for job in _jobs(config, target, part, seconds):
-        yield from at_once(job)
-
-
-def _jobs(config: Config, target: Target, part: str, seconds: float) -> Iterator[Job]:
     config = begin_new(config, None, target.devices).config
-    yield _training_job(config, target, part, seconds)
-    yield _search_job(config, make_mesh(config.mesh, target.devices), part, seconds)
+    yield _training_job(config, target, seconds)
+    yield search_job(config, make_mesh(config.mesh, target.devices), seconds)
 
 
 def product_job(target: Target) -> Job:
@@ -88,7 +83,7 @@ def product_job(target: Target) -> Job:
     return Job("product", name, {"product": lower}, rows)
 
 
-def _training_job(config: Config, target: Target, part: str, seconds: float) -> Job:
+def _training_job(config: Config, target: Target, seconds: float) -> Job:
     length = config.batch.max_length
 
     @cache
@@ -119,26 +114,22 @@ def _training_job(config: Config, target: Target, part: str, seconds: float) -> 
         time = device and estimate(parse(compiled.as_text()), target)
         planned = f"planned {1e3 * time.seconds:,.3g}" if time else ""
         name = f"training step of {len(ids):,} pairs of {length} + {length} pieces"
-        yield Row(part, name, 1e3 * took, "ms", beside=planned)
-        yield Row(part, "target pieces trained", ids.size / took, "a second")
+        yield Row(PART, name, 1e3 * took, "ms", beside=planned)
+        yield Row(PART, "target pieces trained", ids.size / took, "a second")
         if device and time:
             used = trainer.flops([(len(ids), length, length)]) / len(target.devices) / device.flops
             beside = f"of the peak, planned {100 * used / time.seconds:.3g}"
-            yield Row(part, "FLOPs of the model", 100 * used / took, "%", beside=beside)
+            yield Row(PART, "FLOPs of the model", 100 * used / took, "%", beside=beside)
         stats = target.devices[0].memory_stats() or {}
         if peak := stats.get("peak_bytes_in_use"):
             planned = f"planned {program_bytes(compiled) / 2**30:,.2f} for the training step"
-            yield Row(part, "memory, most so far", peak / 2**30, "GiB", beside=planned)
+            yield Row(PART, "memory, most so far", peak / 2**30, "GiB", beside=planned)
 
     return Job("speed", "training step", {"state": lower_state, "step": lower_step}, rows, True)
 
 
-def searching(config: Config, mesh: Mesh, part: str, seconds: float) -> Iterable[Row]:
+def search_job(config: Config, mesh: Mesh, seconds: float) -> Job:
     """A search by `decode` of a config that has a vocabulary, with random parameters."""
-    return at_once(_search_job(config, mesh, part, seconds))
-
-
-def _search_job(config: Config, mesh: Mesh, part: str, seconds: float) -> Job:
     model, method, length = Model((config.model,)), config.decode.method, config.batch.max_length
     num_rows, weights = decoding_rows(config.decode.batch_size, mesh), config.decode.weights
     ids = _random_ids(num_rows, length, config.model)
@@ -171,8 +162,8 @@ def _search_job(config: Config, mesh: Mesh, part: str, seconds: float) -> Job:
         kind = type(method).__name__.lower()
         name = f"search ({kind}) for {num_rows} sentences of {length} pieces"
         found = f"{lengths.mean():.0f} pieces found for each"
-        yield Row(part, name, 1e3 * took, "ms", beside=found)
-        yield Row(part, "sentences translated", num_rows / took, "a second")
+        yield Row(PART, name, 1e3 * took, "ms", beside=found)
+        yield Row(PART, "sentences translated", num_rows / took, "a second")
 
     return Job("speed", "search", {"params": lower_params, "search": lower_search}, rows, True)
 
