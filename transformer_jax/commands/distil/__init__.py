@@ -49,7 +49,7 @@ from transformer_jax.commands.run_flags import (
     chosen_run,
     start_processes,
 )
-from transformer_jax.config import Config, override, to_dict
+from transformer_jax.config import Config, to_dict
 from transformer_jax.data.config import DataConfig
 from transformer_jax.data.sources.files import Files
 from transformer_jax.decoding.config import DecodeConfig
@@ -110,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--candidates={args.candidates} is for --translations")
     start_processes(args)
     from transformer_jax.commands.distil.student import languages_for, taught_by
+    from transformer_jax.commands.distil.table import Contestant
     from transformer_jax.commands.distil.text import one_direction
     from transformer_jax.commands.signals import StopOnSignals, Stopped
     from transformer_jax.parallel.processes import from_first, gather, is_first
@@ -118,15 +119,16 @@ def run(args: argparse.Namespace) -> int:
 
     if args.translations:
         data = one_direction(_of_translations(args, of_teacher, recipe.config))
-        work = _Distillation(args, None, {}, recipe.config, recipe.by_pairs, data)
+        work = _Distillation(args, None, recipe.config, recipe.by_pairs, data)
     else:
         flags = vars(args) | {"workdir": args.teacher, "flags": of_teacher}
-        teacher, overrides = chosen_run(argparse.Namespace(**flags))
-        config = taught_by(teacher, recipe.config)
+        run, overrides = chosen_run(argparse.Namespace(**flags))
+        config = taught_by(run, recipe.config)
         data = one_direction(config.data)
-        overrides = languages_for(members(teacher), data.languages) | overrides
-        work = _Distillation(args, teacher, overrides, config, recipe.by_pairs, data)
-        work.decode.method.with_hypotheses(args.nearest_of)
+        overrides = languages_for(members(run), data.languages) | overrides
+        teacher = Contestant("teacher", run, args.checkpoint, overrides)
+        teacher.decode.method.with_hypotheses(args.nearest_of)
+        work = _Distillation(args, teacher, config, recipe.by_pairs, data)
     with contextlib.ExitStack() as lock:
         from_first(lambda: lock.enter_context(only_run(work.folder)))
         work.fill_text()
@@ -194,8 +196,7 @@ class _Distillation:
     """The stages of one command; each is done once, and all processes make the same calls."""
 
     args: argparse.Namespace
-    teacher: Any  #: a `Run` or an ensemble; None for translations that are given
-    overrides: dict[str, Any]  #: fields of the teacher's `DecodeConfig`
+    teacher: Any  #: a `Contestant`; None for translations that are given
     config: Config  #: of the student, but for its text
     by_pairs: ByPairs | None
     data: DataConfig  #: the text that the teacher translates
@@ -210,11 +211,6 @@ class _Distillation:
         """Where the pairs to train on are, or before the choice those to translate."""
         chosen = self.folder / "chosen"
         return chosen if chosen.exists() and not self.args.translations else self.folder / "text"
-
-    @property
-    def decode(self) -> DecodeConfig:
-        """How the teacher translates."""
-        return override(self.teacher.config.decode, self.overrides, prefix="--")
 
     def fill_text(self) -> None:
         """Writes the text as files of lines."""
@@ -295,9 +291,8 @@ class _Distillation:
         sets, language = scored_sets(self.folder / "text"), self.data.languages[1]
         contestants = student.also_with(Greedy())
         if self.teacher is not None:
-            teacher = Contestant("teacher", self.teacher, self.args.checkpoint, self.overrides)
-            methods = Greedy(), self.decode.method
-            contestants = [*teacher.also_with(*methods), *student.also_with(*methods)]
+            methods = Greedy(), self.teacher.decode.method
+            contestants = [*self.teacher.also_with(*methods), *student.also_with(*methods)]
         rows = [measured(each, sets, language, self.folder / "rows") for each in contestants]
         text = table(rows)
         write_whole(self.folder / "table.md", text.encode())
@@ -350,11 +345,11 @@ class _Distillation:
         from transformer_jax.data.sources.files import file_digest
         from transformer_jax.runs.ensemble import members
 
-        content = [each.fingerprint(self.args.checkpoint) for each in members(self.teacher)]
+        content = [each.fingerprint(self.args.checkpoint) for each in members(self.teacher.run)]
         return hashes(self.data) | {
             "teacher": content,
             "ensemble_mean": self.args.ensemble_mean,
-            "decoding": to_dict(self.decode),
+            "decoding": to_dict(self.teacher.decode),
             "nearest_of": self.args.nearest_of,
             "monolingual text": [file_digest(name) for name in self.args.monolingual],
         }
@@ -383,9 +378,9 @@ class _Distillation:
         from transformer_jax.commands.output_file import output_file
         from transformer_jax.commands.signals import Stopped
 
-        translator = self.teacher.translator(self.args.checkpoint, **self.overrides)
+        translator = self.teacher.run.translator(self.args.checkpoint, **self.teacher.overrides)
         encode, longest = translator.source_encoder(), translator.max_source_length
-        chunk_size = _BATCHES_PER_CHUNK * self.decode.batch_size
+        chunk_size = _BATCHES_PER_CHUNK * self.teacher.decode.batch_size
         lines = (source for source, _ in self._sources())
         for number in count():
             part, first = list(islice(lines, _PART)), number * _PART
