@@ -71,7 +71,7 @@ class _Help(argparse.Action):
     """`--help` shows the usual flags of a config, `--help=all` all of them."""
 
     def __call__(self, parser: Any, args: argparse.Namespace, value: Any, flag: Any = None) -> None:
-        parser.narrow_help(everything=value == "all")
+        parser.describe_keys(everything=value == "all")
         parser.print_help()
         parser.exit()
 
@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         self.register("type", int, _int)
         self.register("type", "count", _count)
         self._words: Sequence[str] = ()
-        self._shown: tuple[type, str, Sequence[str]] | None = None
+        self._configs: list[tuple[type, str, str | None, Sequence[str]]] = []
         text = "show this; all: with every setting of the recipe"
         self.add_argument("-h", "--help", action=_Help, nargs="?", metavar="all", help=text)
 
@@ -113,7 +113,7 @@ class Parser(argparse.ArgumentParser):
             usual: the keys that the short help shows; all where it is empty.
         """
         self.set_defaults(flags={})
-        self._shown = (cls, prefix, usual) if usual else None
+        self._configs.append((cls, prefix, title, usual))
         groups: dict[str, Any] = {}
         for path, key, _ in walk(cls(), variants=False):
             if only and key.name not in only:
@@ -128,41 +128,29 @@ class Parser(argparse.ArgumentParser):
             for option in dict.fromkeys(option for each in variants for option in keys_of(each)):
                 inside = f"{path}.{option}"
                 add(f"--{prefix}{inside}", dest=inside, help=argparse.SUPPRESS)
-        self._describe(cls(), prefix, with_defaults=not title)
 
-    def _describe(
-        self, config: Any, prefix: str, *, with_defaults: bool, only: Sequence[str] = ()
-    ) -> None:
-        """Fills in the help of the flags that a config's keys have, and its variants' options.
+    def describe_keys(self, *, everything: bool) -> None:
+        """Fills in the help of the flags that keys have, and the options of their variants.
 
-        Where it is not empty, of those in `only`.
+        Defaults are those of the recipe that `--config` names. What is not usual stays hidden.
         """
-        for path, key, (value,) in walk(config):
-            action = self._option_string_actions.get(f"--{prefix}{path}")
-            if action is None or (only and path not in only):
-                continue
-            mark, notes = mark_of(key.annotation), [key.schema["description"]]
-            if mark:
-                notes.append(f"kinds: {', '.join(mark.family)}")
-            if with_defaults:
-                notes.append(f"default: {flag_text(value, key) if value != () else 'none'}")
-            action.help = "; ".join(filter(None, notes)).replace("%", "%%")
-            action.metavar = _KINDS.get(type(mark)) or _metavar(key.schema)
-
-    def narrow_help(self, *, everything: bool) -> None:
-        """Shows the values of the recipe that `--config` names, and hides what is not usual."""
-        if self._shown is None:
-            return
-        cls, prefix, usual = self._shown
         names = [word.partition("=")[2] for word in self._words if word.startswith("--config=")]
-        for action in self._actions:
-            if isinstance(action, _Key) and action.option_strings[0].startswith(f"--{prefix}"):
-                action.help = argparse.SUPPRESS
-        config = open_recipe(names[-1]).config if names else cls()
-        self._describe(config, prefix, with_defaults=True, only=() if everything else usual)
-        if not everything:
-            recipe = "--config=RECIPE --help=all" if not names else "--help=all"
-            self.epilog = f"{recipe} lists every setting of the recipe and its default."
+        for cls, prefix, title, usual in self._configs:
+            config = open_recipe(names[-1]).config if usual and names else cls()
+            for path, key, (value,) in walk(config):
+                action = self._option_string_actions.get(f"--{prefix}{path}")
+                if action is None or (usual and not everything and path not in usual):
+                    continue
+                mark, notes = mark_of(key.annotation), [key.schema["description"]]
+                if mark:
+                    notes.append(f"kinds: {', '.join(mark.family)}")
+                if not title:
+                    notes.append(f"default: {flag_text(value, key) if value != () else 'none'}")
+                action.help = "; ".join(filter(None, notes)).replace("%", "%%")
+                action.metavar = _KINDS.get(type(mark)) or _metavar(key.schema)
+            if usual and not everything:
+                recipe = "--config=RECIPE --help=all" if not names else "--help=all"
+                self.epilog = f"{recipe} lists every setting of the recipe and its default."
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """The parsed words; `flags` holds the keys of the config and the text of their values.
