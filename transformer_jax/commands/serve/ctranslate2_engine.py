@@ -58,15 +58,13 @@ class CTranslate2Engine:
         if not run.together.is_one:
             raise UserError(f"engine={format}: it runs one model, not several of one direction")
         self.source, self.target = languages_of(run, decode)
-        self.batch_size, self.num_hypotheses = decode.batch_size, method.beam_size
-        self._decode, self._method = decode, method
+        self.batch_size, self._decode, self._method = decode.batch_size, decode, method
         self._tokenizers = towards(run.tokenizers(), decode.source_language, decode.target_language)
         self._max_length = run.config.model.max_length
         self._limit = min(decode.max_source_length, self._max_length)
         self.max_pieces = self._limit - 1
         target = self._tokenizers.target
-        self.target_size = target.vocab_size
-        self._ids = {piece: i for i, piece in enumerate(target.pieces(range(self.target_size)))}
+        self._ids = {piece: i for i, piece in enumerate(target.pieces(range(target.vocab_size)))}
         self._never = [target.pieces([each]) for each in (PAD_ID, BOS_ID)]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model"

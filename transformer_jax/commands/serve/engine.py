@@ -36,9 +36,7 @@ class Engine(Protocol):
     target: str
     batch_size: int  #: most sentences of one call of `translate`
     threads: int  #: calls that may run at the same time
-    num_hypotheses: int  #: most translations of a sentence
     max_pieces: int  #: longest sentence that is not cut
-    target_size: int  #: number of target ids
 
     @property
     def documents(self) -> Documents | None:

@@ -36,10 +36,7 @@ class JaxEngine:
         room = pieces.room(translator.decode_config)
         self.documents = Documents(room, pieces.text) if room else None
         self.translator, self.explains = translator, translator.model.is_one
-        self._encode = translator.source_encoder()
-
-    def encode(self, text: str) -> list[int]:
-        return self._encode(text)
+        self.encode = translator.source_encoder()
 
     def group(self, sentence: Sentence) -> Hashable:
         length = max(len(sentence.pieces), len(sentence.prefix)) + 1
