@@ -61,7 +61,7 @@ def add_arguments(parser: Parser) -> None:
     add_process_arguments(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Evaluates and prints the report; of several processes the first one prints it."""
     with _all_output_on_standard_error():
         start_processes(args)
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
                 pairs = file_pairs(source=args.source, reference=args.reference)
         name = _name_of(args.source) if from_files else pairs
         other = _run_of(args)
-        reports = []
+        reports: list[Report] = []
         directions = _directions(args.direction, run, None if from_files else pairs)
         if args.baseline is not None and other is None and len(directions) > 1:
             raise UserError(
@@ -97,14 +97,13 @@ def run(args: argparse.Namespace) -> int:
             elif args.baseline is not None:
                 baseline = list(read_lines(args.baseline))
             options |= {"checkpoint": args.checkpoint, "metrics": metrics, "baseline": baseline}
-            reports.append(evaluate(run, pairs, **options, **overrides))
+            report = evaluate(run, pairs, **options, **overrides)
+            reports += [report] if report else []
         gather([])  # all processes end together
-    for report in filter(None, reports):
+    for report in reports:
         print(json.dumps(report.to_json()) if args.json else report, flush=True)
-    made = list(filter(None, reports))
-    if other is not None and len(made) > 1 and not args.json:
-        print(_table(made), flush=True)
-    return 0
+    if other is not None and len(reports) > 1 and not args.json:
+        print(_table(reports), flush=True)
 
 
 def _name_of(file: str) -> str:

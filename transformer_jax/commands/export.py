@@ -32,7 +32,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--licence", metavar="ID", help=licence)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Exports and prints the folder, and the address of what was uploaded."""
     from transformer_jax.formats import hub
     from transformer_jax.formats.export import export
@@ -48,4 +48,3 @@ def run(args: argparse.Namespace) -> int:
     print(export(open_run(args.workdir), args.format, args.output, **options))
     if args.push:
         print(hub.push(args.output, args.push))
-    return 0

@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
     add("--from_language", metavar="CODE", help="begin it as this one (default: mean of all)")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Imports and prints the run folder."""
     from transformer_jax.formats.import_model import import_model
     from transformer_jax.models.api import num_params
@@ -48,4 +48,3 @@ def run(args: argparse.Namespace) -> int:
             "the file is of int8, and the run translates with its whole numbers (weights=int8); "
             "--weights=float translates in floats, as training computes"
         )
-    return 0

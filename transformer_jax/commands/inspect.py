@@ -29,7 +29,7 @@ def add_arguments(parser: Parser) -> None:
     add("--effective", action="store_true", help="effective attention of every layer")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Draws the pictures and prints their paths."""
     from transformer_jax.runs.folder import open_run
     from transformer_jax.viewing.attention import draw_attention
@@ -49,4 +49,3 @@ def run(args: argparse.Namespace) -> int:
         output = args.output or "heat.png"
         effective = args.effective
         print(draw_attention(translator, args.source, args.target, output, effective=effective))
-    return 0

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parse(sys.argv[1:] if argv is None else argv)
         if args.command != "recipes":
             _prepare_process()
-        status = args.run(args)
+        status = args.run(args) or 0
     except UserError as error:
         # Names of files and values of flags may contain line ends.
         print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)

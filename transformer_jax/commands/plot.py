@@ -20,10 +20,9 @@ def add_arguments(parser: Parser) -> None:
     add("--output", default="bleu.png", type=png_path, metavar="FILE", help="PNG (%(default)s)")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Draws the picture and prints its path."""
     from transformer_jax.runs.folder import open_run
     from transformer_jax.viewing.plots import plot_bleu
 
     print(plot_bleu([open_run(workdir) for workdir in args.workdir], args.output))
-    return 0

@@ -15,9 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds nothing: the command has no flags."""
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints three lines for each recipe: name and summary, score, file."""
     for name, file in recipe_files().items():
         about = describe(file)
         print(f"{name}: {about['Summary']}\n    {about['Score']}\n    {file}")
-    return 0

@@ -31,7 +31,7 @@ def add_arguments(parser: Parser) -> None:
     add("--json", action="store_true", help="print one JSON object")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Scores the items and prints a table."""
     from tqdm import tqdm
 
@@ -48,7 +48,6 @@ def run(args: argparse.Namespace) -> int:
             f"note: {result.num_cut} pairs were longer than the limit and were cut: what is tested "
             "may be in the rest; raise --max_source_length"
         )
-    return 0
 
 
 def _items(args: argparse.Namespace) -> list[Any]:

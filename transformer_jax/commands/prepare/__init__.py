@@ -66,7 +66,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_config(Config, prefix="config.", usual=USUAL)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Does the steps that the flags name, or all."""
     from transformer_jax.commands.prepare.shards import begin, learn_tokenizers, make_shard, merge
 
@@ -76,19 +76,16 @@ def run(args: argparse.Namespace) -> int:
     preparation = _preparation(args)
     begin(preparation)
     shards = args.shards or len(os.sched_getaffinity(0))
+    if shard:
+        make_shard(preparation, *shard)
+        return
+    if not args.merge:
+        learn_tokenizers(preparation)
     if args.beam is not None:
         from transformer_jax.commands.prepare.beam import make_shards
 
-        learn_tokenizers(preparation)
         make_shards(preparation, shards, args.beam)
-        merge(preparation)
-        return 0
-    if shard:
-        make_shard(preparation, *shard)
-        return 0
-    if not args.merge:
-        learn_tokenizers(preparation)
-    if not (args.tokenizer or args.merge):
+    elif not (args.tokenizer or args.merge):
         with ProcessPoolExecutor(shards, get_context("spawn"), _begin_shard) as pool:
             make = partial(make_shard, preparation, shards=shards)
             try:
@@ -106,7 +103,6 @@ def run(args: argparse.Namespace) -> int:
     if not args.tokenizer:
         merge(preparation)
         print(f"prepared: transformer-jax train ... --config.data.prepared={args.output}")
-    return 0
 
 
 def _begin_shard() -> None:

@@ -37,7 +37,7 @@ def add_arguments(parser: Parser) -> None:
     add_lines_argument(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Serves until a signal."""
     for package in ("babel", "prometheus_client", "py3langid", "starlette", "uvicorn"):
         optional(package, "serving", "serve")
@@ -70,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
         "listening on http://%s:%d, and answering while programs compile", shown, port
     )
     server.run(app, sock)
-    return 0
 
 
 def _keys(path: str) -> list[str]:
