@@ -20,10 +20,7 @@ def keep_freed_memory() -> None:
     This changes the whole process, so programs call it at their start and libraries do not. It
     had no effect after JAX's first computation. Other C libraries are left as they are.
     """
-    if sys.platform != "linux":
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
         mallopt(_M_ARENA_MAX, 1)
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

@@ -72,9 +72,8 @@ def push(folder: str | os.PathLike[str], name: str) -> str:
     A repository that does not exist is made, and is private.
 
     Raises:
-        UserError: there is no right to write there, or the upload failed; or as `check_push`.
+        UserError: there is no right to write there, or the upload failed.
     """
-    check_push(name)
     hub = optional(*_HUB)
     advice = ". A token with the right to write comes from `hf auth login`; then `hf upload "
     advice += f"{name} {folder}` uploads the folder"

@@ -66,12 +66,6 @@ class Target:
         name = self.device.name if self.device else f"{first.device_kind} ({first.platform})"
         return f"{len(self.devices)} x {name} {self.place}".rstrip()
 
-    @property
-    def process_devices(self) -> list[jax.Device]:
-        """The devices of the first process; on a slice or on several nodes each host runs one."""
-        first = self.devices[0].process_index
-        return [device for device in self.devices if device.process_index == first]
-
 
 def describe(name: str, *, packages: Sequence[str], missing: str, **options: Any) -> list[Any]:
     """JAX devices that need not exist here, as their compiler describes them.

@@ -107,7 +107,9 @@ def make_plan(
     _LOGGER.info("compiling the training step and the searches, which takes some minutes")
     step = compiler.train_step(rows_of(compiler, length), length)
     module = parse(step.compiled.as_text()) if step.compiled else None
-    alone = decoding_mesh(config.mesh, target.process_devices)
+    # On a slice or on several nodes each host runs a process.
+    first = [one for one in target.devices if one.process_index == target.devices[0].process_index]
+    alone = decoding_mesh(config.mesh, first)
     by_fsdp = make_mesh(MeshConfig(data=1, fsdp=-1), target.devices)
     split = Trainer(config.model, config.train, by_fsdp).abstract
     return Plan(

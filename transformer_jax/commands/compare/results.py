@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 import jax
 import numpy as np
 from etils import epath
 
-from transformer_jax.config import Config, from_dict, to_dict
+from transformer_jax.commands.compare.rows import SEEDS
+from transformer_jax.config import Config, from_dict, override, to_dict
 from transformer_jax.data.batches import Share
 from transformer_jax.errors import Diverged
 from transformer_jax.models.flops import train_step_flops
@@ -48,9 +50,7 @@ class Result:
 
 def with_seed(config: Config, number: int) -> Config:
     """The config with the next seeds: of weights and dropout, and of the order of the text."""
-    train = dataclasses.replace(config.train, seed=config.train.seed + number)
-    batch = dataclasses.replace(config.batch, seed=config.batch.seed + number)
-    return dataclasses.replace(config, train=train, batch=batch)
+    return override(config, {key: attrgetter(key)(config) + number for key in SEEDS})
 
 
 def run_training(
