@@ -1,8 +1,11 @@
-"""Outputs of recurrent layers are those of the Hugging Face library on the same random weights.
+"""Recurrent layers equal those of the Hugging Face library on the same random weights.
 
-Gradients and states are compared with loops: tests/mixers/test_recurrent_mixers.py. Its RWKV is
-version 4, which has no matrix state, so that one has no counterpart there.
+Gated DeltaNet equals Qwen3-Next's and Kimi's in outputs, the last state, and the gradients of
+inputs and weights; Mamba and Mamba-2 equal theirs in outputs. Its RWKV is version 4, which has no
+matrix state, so that one has no counterpart there.
 """
+
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.oracles import need
-from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.base import MixerConfig, MixerContext
 from transformer_jax.mixers.gated_deltanet import GatedDeltaNet
 from transformer_jax.mixers.mamba import Mamba
 from transformer_jax.mixers.ssd import SSD
@@ -22,6 +25,7 @@ qwen = need("transformers.models.qwen3_next.modeling_qwen3_next")
 kimi = need("transformers.models.kimi_linear.modeling_kimi_linear")
 
 BATCH, D, H, K = 2, 16, 2, 8
+TOLERANCE = dict(atol=1e-4, rtol=1e-4)
 
 
 def array(tensor):
@@ -31,6 +35,16 @@ def array(tensor):
 def kernel(tensor):
     """torch stores [out, in]."""
     return {"kernel": array(tensor).T}
+
+
+@dataclass
+class Copied:
+    """One of theirs, its weights as ours has them, and the options of ours."""
+
+    theirs: torch.nn.Module
+    config: object
+    params: dict
+    options: MixerConfig
 
 
 def randomised(module):
@@ -74,7 +88,7 @@ def qwen3_next(expand=2):
         "norm": {"scale": jnp.tile(array(theirs.norm.weight), H)},
         "out": kernel(theirs.out_proj.weight),
     }
-    return theirs, params, GatedDeltaNet(expand=expand, chunk=16)
+    return Copied(theirs, config, params, GatedDeltaNet(expand=expand, chunk=16))
 
 
 def kimi_linear():
@@ -103,7 +117,65 @@ def kimi_linear():
         "out": kernel(theirs.o_proj.weight),
     }
     options = GatedDeltaNet(decay="channel", gate="sigmoid", chunk=16)
-    return theirs, params, options
+    return Copied(theirs, config, params, options)
+
+
+#: Our parameter -> theirs, of those whose layout is the same but for a transposition.
+SAME = {
+    qwen3_next: {"out": "out_proj", "delta_bias": "dt_bias", "log_decay": "A_log"},
+    kimi_linear: {
+        "out": "o_proj",
+        "strength": "b_proj",
+        "delta": "forget_gate.f_b_proj",
+        "delta_low": "forget_gate.f_a_proj",
+        "delta_bias": "forget_gate.dt_bias",
+        "log_decay": "forget_gate.A_log",
+    },
+}
+
+
+@pytest.mark.parametrize("length", [1, 21, 130])
+@pytest.mark.parametrize("source", [qwen3_next, kimi_linear])
+def test_a_layer_equals_theirs(source, length):
+    copied = source()
+    context = MixerContext(D, num_heads=H, head_dim=K, max_length=length, causal=True)
+    ours = copied.options.build(context, NoPosition().build(context))
+    x = np.array(jax.random.normal(jax.random.key(0), (BATCH, length, D)))
+    weights = np.array(jax.random.normal(jax.random.key(1), x.shape))
+    mask = jnp.ones((BATCH, length), bool)
+
+    inputs = torch.tensor(x, requires_grad=True)
+    cache = transformers.DynamicCache(config=copied.config)
+    want = copied.theirs(inputs)
+    (want * torch.tensor(weights)).sum().backward()
+    with torch.no_grad():
+        copied.theirs(inputs, cache_params=cache)
+
+    def loss(params, x):
+        y = ours.apply({"params": params}, x, mask)
+        return (y * weights).sum(), y
+
+    (grads, x_grad), got = jax.jit(jax.grad(loss, (0, 1), has_aux=True))(copied.params, x)
+    assert np.abs(array(want)).max() > 0.1
+    np.testing.assert_allclose(got, array(want), **TOLERANCE)
+    np.testing.assert_allclose(x_grad, array(inputs.grad), **TOLERANCE)
+    for name, path in SAME[source].items():
+        target = copied.theirs.get_submodule(path.rpartition(".")[0])
+        target = getattr(target, path.rpartition(".")[2])
+        target = getattr(target, "weight", target)
+        gradient = grads[name]["kernel"].T if isinstance(grads[name], dict) else grads[name]
+        wanted = array(target.grad).reshape(gradient.shape)
+        np.testing.assert_allclose(gradient, wanted, err_msg=name, **TOLERANCE)
+
+    def stepped(x, state):
+        return ours.apply({"params": copied.params}, x, state, jnp.int32(0), method="step")
+
+    step = jax.jit(stepped)
+    state = ours.apply({"params": copied.params}, BATCH, length, method="init_state")
+    for t in range(length):
+        _, state = step(x[:, t], state)
+    last = cache.get_recurrent_state(0, state_idx=0)
+    np.testing.assert_allclose(state.hidden, array(last), **TOLERANCE)
 
 
 def mamba():
@@ -132,7 +204,7 @@ def mamba():
         "out": kernel(theirs.out_proj.weight),
     }
     options = Mamba(state_size=3, conv_width=3, dt_rank=2, chunk=4)
-    return theirs, params, options
+    return Copied(theirs, config, params, options)
 
 
 def ssd():
@@ -164,20 +236,17 @@ def ssd():
         "out": kernel(theirs.out_proj.weight),
     }
     options = SSD(state_size=3, conv_width=3, head_dim=K, groups=2, chunk=4)
-    return theirs, params, options
+    return Copied(theirs, config, params, options)
 
 
-@pytest.mark.parametrize(
-    ("source", "length", "tolerance"),
-    [(mamba, 11, 1e-5), (ssd, 11, 1e-5), (qwen3_next, 130, 1e-4), (kimi_linear, 130, 1e-4)],
-)
-def test_outputs_equal_theirs(source, length, tolerance):
-    theirs, params, options = source()
+@pytest.mark.parametrize("source", [mamba, ssd])
+def test_outputs_equal_theirs(source):
+    copied, length = source(), 11
     context = MixerContext(D, num_heads=H, head_dim=K, max_length=length, causal=True)
-    ours = options.build(context, NoPosition().build(context))
+    ours = copied.options.build(context, NoPosition().build(context))
     x = np.array(jax.random.normal(jax.random.key(0), (BATCH, length, D)))
-    got = jax.jit(ours.apply)({"params": params}, x, jnp.ones((BATCH, length), bool))
+    got = ours.apply({"params": copied.params}, x, jnp.ones((BATCH, length), bool))
     with torch.no_grad():
-        want = theirs(torch.tensor(x)).numpy()
+        want = copied.theirs(torch.tensor(x)).numpy()
     assert np.abs(want).max() > 0.1
-    np.testing.assert_allclose(got, want, atol=tolerance, rtol=tolerance)
+    np.testing.assert_allclose(got, want, atol=1e-5, rtol=1e-5)
