@@ -2,7 +2,8 @@
 
 Nearly all of the suite's time is compilation, and a count does not depend on the machine. Programs
 read from the cache count too; those of a test's own processes do not. Where two workers share a
-file, both may compile the same programs: the larger count is the file's.
+file, both may compile the same programs: the larger count is the file's. A file that runs alone
+compiles the most, as single operations are shared by all files of a process: limits are for that.
 """
 
 from collections import Counter, defaultdict
@@ -25,6 +26,7 @@ EXCEPTIONS = {
     "tests/models/test_options.py": (700, BY_OPERATION),
     "tests/models/test_quantization.py": (450, BY_OPERATION),
     "tests/models/test_teachers.py": (500, BY_OPERATION),
+    "tests/test_adding_layers.py": (450, BY_OPERATION),
     "tests/test_attention_doc.py": (750, BY_OPERATION),
     "tests/training/test_frozen.py": (500, BY_OPERATION),
     "tests/ops/test_int8_products.py": (450, BY_OPERATION),
