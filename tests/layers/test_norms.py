@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from transformer_jax.layers.norms import LayerNorm, Norm, RMSNorm
-from transformer_jax.layers.registry import NORMS
-from transformer_jax.settings.variants import OneOf
 from transformer_jax.testing.layers import initialised
 
 X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, 12))) * 3 + 7
@@ -40,20 +38,7 @@ def naive(module, params, x_D):
 def test_equals_the_formula(name):
     module = MODULES[name]
     variables = initialised(module)
+    assert ("bias" in variables["params"]) == (name in ("layer", "layer, epsilon", "group"))
     got = module.apply(variables, jnp.asarray(X))
     want = np.apply_along_axis(lambda x_D: naive(module, variables["params"], x_D), -1, X)
     np.testing.assert_allclose(got, want, atol=1e-5)
-
-
-def test_biases_and_options():
-    def parameters(config):
-        return set(initialised(config.build(12, **FLOAT32))["params"])
-
-    assert parameters(LayerNorm()) == {"scale", "bias"}
-    assert parameters(LayerNorm(use_bias=False)) == parameters(RMSNorm()) == {"scale"}
-    assert OneOf(NORMS).parse("layer(epsilon=1e-5)") == LayerNorm(epsilon=1e-5)
-    assert OneOf(NORMS).parse({"kind": "rms", "epsilon": 1e-6}) == RMSNorm()
-    with pytest.raises(ValueError, match="greater than 0"):
-        OneOf(NORMS).parse("rms(epsilon=0)")
-    with pytest.raises(ValueError, match="no option 'use_bias'.*epsilon"):
-        OneOf(NORMS).parse("rms(use_bias=true)")

@@ -19,7 +19,6 @@ from tests.models.test_options import random_params
 from tests.models.test_ranks import with_mixer
 from tests.models.test_transformer import BATCH, SMALLER, SOURCE, SOURCE_MASK, TARGET, TARGET_MASK
 from tests.quick import quick
-from transformer_jax.layers.parameters import MatrixBox, TableBox
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models import api
 from transformer_jax.models.paths import by_path
@@ -145,36 +144,21 @@ def test_of_int8_are_only_linear_layers_and_embeddings():
         assert after[path] is before[path]
 
 
-def dtypes(config):
-    """What is held of each kind of parameter: the dtypes, as a set for each kind of box."""
-    held = jax.eval_shape(
-        lambda params: api.for_decoding(config, params), api.abstract_params(config)
-    )
-    found = {MatrixBox: set(), TableBox: set(), None: set()}
-    boxes = api._abstract_boxes(config)
-
-    def note(box, held):
-        kind = type(box) if isinstance(box, MatrixBox) else None
-        found[kind].add(
-            (held.rows.dtype.name, held.T.dtype.name)
-            if isinstance(held, Table)
-            else held.dtype.name
-        )
-
-    jax.tree.map(note, boxes, held, is_leaf=api._is_box)
-    return found
+def held_dtypes(**change):
+    """Of a matrix, of the table's rows and of the table as a matrix, of a norm."""
+    config = replace(LOW, tie_embeddings="all", **change)
+    given = api.abstract_params(config)
+    held = jax.eval_shape(lambda params: api.for_decoding(config, params), given)
+    block, table = held["encoder"]["blocks_0"], held["target_embedding"]["table"]
+    tables = (table.rows, table.T) if isinstance(table, Table) else (table, table)
+    kernel, scale = block["feed_forward"]["up"]["kernel"], block["mixer_residual"]["norm"]["scale"]
+    return [x.dtype.name for x in (kernel, *tables, scale)]
 
 
 def test_matrices_are_held_in_the_dtype_of_the_products():
-    tied = replace(LOW, tie_embeddings="all")
-    assert dtypes(tied) == {
-        MatrixBox: {"bfloat16"},
-        TableBox: {("float32", "bfloat16")},
-        None: {"float32"},
-    }
-    assert dtypes(replace(LOW, tie_embeddings="none"))[TableBox] == {"float32"}
-    assert dtypes(replace(tied, dtype="bfloat16"))[TableBox] == {"bfloat16"}
-    assert set().union(*dtypes(replace(tied, matmul_dtype="float32")).values()) == {"float32"}
+    assert held_dtypes() == ["bfloat16", "float32", "bfloat16", "float32"]
+    assert held_dtypes(dtype="bfloat16") == ["bfloat16", "bfloat16", "bfloat16", "float32"]
+    assert held_dtypes(matmul_dtype="float32") == ["float32"] * 4
 
 
 def test_parameters_in_this_form_stay_as_they_are():

@@ -28,6 +28,7 @@ from transformer_jax.models.lora import Lora
 from transformer_jax.models.paths import MEASURED, by_path, trained_paths
 from transformer_jax.models.quantization import QUANTIZATIONS, Int8, Int8Dynamic
 from transformer_jax.ops.matrices import Int8Rows
+from transformer_jax.positions.none import NoPosition
 from transformer_jax.training.loop import fit
 
 measure = jax.jit(largest_inputs, static_argnums=0)
@@ -108,24 +109,15 @@ def test_every_trained_parameter_has_a_gradient(kind):
 
 
 def test_largest_inputs_of_the_first_layer():
-    config, params = quantized("int8", replace(SMALLER, norm_placement="post"))
+    encoder = StackConfig(num_layers=1, position=NoPosition())
+    config, params = quantized("int8", replace(SMALLER, norm_placement="post", encoder=encoder))
     floats = {name: part for name, part in params.items() if name != MEASURED}
     found = measure(config, floats, BATCH)
     assert found.keys() == by_path(params[MEASURED]).keys()
     table = np.asarray(floats["target_embedding"]["table"])
     words = table[np.asarray(SOURCE)] * np.sqrt(config.d_model)
-    sines = words_and_positions(config, words)
-    want = np.where(np.asarray(SOURCE_MASK)[..., None], np.abs(sines), 0).max((1, 2))
+    want = np.where(np.asarray(SOURCE_MASK)[..., None], np.abs(words), 0).max((1, 2))
     np.testing.assert_allclose(found["encoder/blocks_0/mixer/heads/query/kernel"], want, rtol=1e-5)
-
-
-def words_and_positions(config, words_BSD):
-    """The paper's sinusoids."""
-    half = np.arange(0, config.d_model, 2)
-    angles = np.arange(words_BSD.shape[1])[:, None] / 10000 ** (half / config.d_model)
-    encoding = np.empty((words_BSD.shape[1], config.d_model))
-    encoding[:, 0::2], encoding[:, 1::2] = np.sin(angles), np.cos(angles)
-    return words_BSD + encoding
 
 
 def test_factors_are_those_of_all_sentences_without_padding():

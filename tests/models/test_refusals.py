@@ -39,10 +39,6 @@ def test_what_cannot_read_the_memory_says_why_and_what_can(name):
     assert advice == "full or linear or linformer or performer"
 
 
-def test_a_mixer_that_reads_the_memory_does_not_refuse_to():
-    assert not [name for name in CROSS_MIXERS if "cross" in MIXERS[name].refuses]
-
-
 @pytest.mark.parametrize(
     ("role", "name", "option", "words"),
     [

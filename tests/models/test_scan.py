@@ -143,28 +143,19 @@ from dataclasses import replace
 
 import jax
 
-from tests.training import toy
+from tests.training import many_devices, toy
 from transformer_jax.models.config import StackConfig
-from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
-from transformer_jax.training.trainer import Trainer
+from transformer_jax.parallel.mesh import make_mesh
 
+stacks = {side: StackConfig(2) for side in ("encoder", "decoder")}
 sizes = dict(source_vocab_size=16, target_vocab_size=16, num_heads=4)
-stack = StackConfig(2)
-plain = replace(toy.MODEL, **sizes, dropout_rate=0.0, encoder=stack, decoder=stack)
-
-
-def losses(model, mesh):
-    trainer = Trainer(model, toy.TRAIN, mesh)
-    state = trainer.init()
-    for position in range(3):
-        batch = jax.device_put(toy.batch(position), batch_sharding(mesh))
-        state, metrics = trainer.step(state, batch)
-        yield float(metrics["loss_sum"])
-
-
-one = list(losses(plain, make_mesh(MeshConfig(data=1), jax.devices()[:1])))
-scanned = replace(plain, scan_layers=True)
-print(json.dumps([one, list(losses(scanned, make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))))]))
+plain = replace(toy.MODEL, **sizes, dropout_rate=0.0, **stacks)
+before, found = many_devices.MODEL, []
+for name, devices, scan in (("one", jax.devices()[:1], False), ("all", None, True)):
+    many_devices.MODEL = replace(plain, scan_layers=scan)
+    found.append(many_devices.train(make_mesh(many_devices.MESHES[name], devices), 3, "float32")[1])
+many_devices.MODEL = before
+print(json.dumps(found))
 """
 
 
