@@ -1,4 +1,4 @@
-"""A mixer by itself is the mixer in our Transformer, and a part of other models."""
+"""A mixer by itself is the mixer in our Transformer; docs/one_mixer.md has it in other models."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn, nnx
 
 from tests.contract.small_options import small_cross, small_mixer
 from tests.small import small_model
@@ -97,28 +96,6 @@ def test_a_cross_mixer_is_that_of_a_model(name):
 
     assert text(alone, own, X[:, :3], X, MASK) == text(in_model, params, X[:, :3], X, MASK)
     assert own == jax.eval_shape(layer.init, jax.random.key(0))
-
-
-def test_the_module_is_a_part_of_linen_and_nnx_models():
-    layer = MixerLayer(SSD(head_dim=8), D, 2, causal=True)
-    params, x = layer.init(jax.random.key(3)), jax.random.normal(jax.random.key(4), X.shape)
-
-    class Classifier(nn.Module):
-        @nn.compact
-        def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
-            return nn.Dense(3)(layer.module()(x, mask).mean(axis=1))
-
-    variables = Classifier().init(jax.random.key(0), x, MASK)
-    (mixer,) = (value for key, value in variables["params"].items() if "Dense" not in key)
-    assert jax.tree.structure(mixer) == jax.tree.structure(params)
-    assert Classifier().apply(variables, x, MASK).shape == (2, 3)
-    bridged = nnx.bridge.ToNNX(layer.module(), rngs=nnx.Rngs(0)).lazy_init(x, MASK)
-    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(nnx.state(bridged)))
-    nnx.update(bridged, nnx.State(jax.tree.map(nnx.Param, params)))
-    np.testing.assert_array_equal(bridged(x, MASK), layer.apply(params, x, MASK))
-    state = bridged(2, LENGTH, method="init_state")
-    y, _ = bridged(x[:, 0], state, jnp.int32(0), method="step")
-    np.testing.assert_allclose(y, layer.apply(params, x)[:, 0], atol=1e-5)
 
 
 class ScaledMixer(FullAttention):

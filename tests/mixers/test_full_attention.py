@@ -80,18 +80,10 @@ def by_loops(params, x, mask, options, *, causal):
 
     mixed = np.concatenate([projected(name) for name in ("query", "key", "value")], axis=-1)
     if width := options.get("conv_width"):
-        last = 0 if causal else width // 2
-        taps = {w: w - width + 1 + last for w in range(width)}
-        mixed = p["conv"]["bias"] + np.stack(
-            [
-                sum(
-                    p["conv"]["kernel"][w] * mixed[t + d]
-                    for w, d in taps.items()
-                    if 0 <= t + d < len(x)
-                )
-                for t in range(len(x))
-            ]
-        )
+        later = 0 if causal else width // 2
+        padded = np.pad(mixed, ((width - 1 - later, later), (0, 0)))
+        taps = [p["conv"]["kernel"][w] * padded[w : w + len(x)] for w in range(width)]
+        mixed = p["conv"]["bias"] + sum(taps)
     groups = options.get("num_kv_heads", H)
     q, k, v = np.split(mixed, [H * K, (H + groups) * K], axis=-1)
     q, k, v = q.reshape(-1, H, K), k.reshape(-1, groups, K), v.reshape(-1, groups, K)
@@ -148,6 +140,7 @@ def test_exporters_refuse_what_is_added_by_name(format, option):
     ("options", "words"),
     [
         ({"num_kv_heads": 3}, "num_kv_heads=3: must divide model.num_heads=2"),
+        ({"num_kv_heads": -1}, "num_kv_heads=-1.: .*greater than 0"),
         ({"sinks": True, "implementation": "fused"}, "implementation=fused.*no sinks"),
     ],
 )

@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from flax import linen as nn
 
+from tests.mixers.formula import assert_same_with_gradients
 from tests.reference import naive_recurrent_mixers as naive
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.positions.none import NoPosition
 from transformer_jax.testing import mixers as suite
+from transformer_jax.testing.layers import noisy
 
 D, HEADS, LENGTHS = 8, 2, (5, 3)
 CONTEXT = MixerContext(d_model=D, num_heads=HEADS, head_dim=4, max_length=5, causal=True)
@@ -45,10 +46,6 @@ SMALL = {
 NAMES = list(SMALL)
 
 
-def loop_of(name):
-    return naive.MIXERS[name.partition(" ")[0]]
-
-
 def build(name, *, causal=True, **options):
     context = replace(CONTEXT, causal=causal)
     kind = MIXERS[name.partition(" ")[0]]
@@ -57,50 +54,27 @@ def build(name, *, causal=True, **options):
 
 def noisy_params(mixer):
     """Initial values plus noise, so that zeros and equal values hide no mistake."""
-    init = jax.jit(lambda: mixer.init(jax.random.key(1), X, MASK))
-    variables = nn.unbox(init())
-    leaves, tree = jax.tree.flatten(variables["params"])
-    keys = jax.random.split(jax.random.key(2), len(leaves))
-    moved = [x + 0.2 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(tree, moved)
+    return noisy(nn.unbox(jax.jit(mixer.init)(jax.random.key(1), X, MASK)))["params"]
 
 
-def by_rows(function):
-    """Each row alone, cut to its real tokens; zeros after them."""
-    rows = [function(x[:n]) for x, n in zip(X, LENGTHS, strict=True)]
-    return jnp.stack([jnp.pad(row, ((0, 5 - len(row)), (0, 0))) for row in rows])
+def assert_the_loop_gives_the_same(name, mixer):
+    """Of each row alone, cut to its real tokens; zeros after them."""
 
+    def by_loop(bound, x_BLD):
+        params, loop = bound.variables["params"], naive.MIXERS[name.partition(" ")[0]]
+        rows = [
+            loop(params, x[:n], mixer.config, mixer.context)
+            for x, n in zip(x_BLD, LENGTHS, strict=True)
+        ]
+        return jnp.stack([jnp.pad(row, ((0, 5 - len(row)), (0, 0))) for row in rows])
 
-def assert_same_values_and_gradients(mixer, params, want):
-    weights = jax.random.normal(jax.random.key(3), X.shape) * MASK[..., None]
-
-    def both(function):
-        def total(params):
-            y = function(params)
-            return (weights * y).sum(), y
-
-        return jax.jit(jax.value_and_grad(total, has_aux=True))(params)
-
-    (_, got), got_gradients = both(lambda p: mixer.apply({"params": p}, X, MASK) * MASK[..., None])
-    (_, expected), gradients = both(want)
-    np.testing.assert_allclose(got, expected, atol=2e-5)
-    jax.tree.map(
-        lambda x, y: np.testing.assert_allclose(x, y, atol=2e-4, rtol=1e-4),
-        got_gradients,
-        gradients,
-    )
+    variables = {"params": noisy_params(mixer)}
+    assert_same_with_gradients(mixer, variables, by_loop, X, MASK)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_decoder_equals_the_loop(name):
-    mixer = build(name)
-    core = loop_of(name)
-
-    def want(p):
-        y = jax.vmap(lambda x: core(p, x, mixer.config, mixer.context))(X)
-        return y * MASK[..., None]
-
-    assert_same_values_and_gradients(mixer, noisy_params(mixer), want)
+    assert_the_loop_gives_the_same(name, build(name))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if " " in name])
@@ -115,48 +89,7 @@ def test_a_step_of_each_form_is_that_of_the_whole_sequence(name):
 @pytest.mark.parametrize("name", ["s4", "s4d"])
 def test_the_encoder_equals_the_loop_both_ways(name, direct_length):
     mixer = build(name, causal=False, direct_length=direct_length)
-    core = loop_of(name)
-    assert_same_values_and_gradients(
-        mixer,
-        noisy_params(mixer),
-        lambda p: by_rows(lambda x: core(p, x, mixer.config, mixer.context)),
-    )
-
-
-def test_one_pass_of_ssd_equals_its_matrix():
-    """Each pair of a row's real tokens has the decays between them, whichever comes first."""
-
-    def silu(x):
-        return x / (1 + np.exp(-x))
-
-    mixer = build("ssd", causal=False, combine="one_pass")
-    params = jax.tree.map(np.asarray, noisy_params(mixer))
-    assert "forwards" not in params
-    got, o = jax.jit(lambda p: mixer.apply({"params": p}, X, MASK))(params), mixer.config
-    for row, length in enumerate(LENGTHS):
-        x = np.asarray(X[row, :length])
-        mixed, taps = naive.linear(params["into"], x), params["conv"]["kernel"]
-        places = [(t, w, t + w - 1) for t in range(length) for w in range(3)]  # centered
-        u = np.array(0 * mixed + params["conv"]["bias"])
-        for t, w, s in places:
-            if 0 <= s < length:
-                u[t] += taps[w] * mixed[s]
-        u = silu(u)
-        values = u[:, : 2 * D].reshape(length, -1, 4)
-        b, c = np.moveaxis(u[:, 2 * D :].reshape(length, 2, o.groups, o.state_size), 1, 0)
-        delta = np.log1p(np.exp(naive.linear(params["delta"], x) + params["delta_bias"]))
-        log_decay = -delta * np.exp(params["log_decay"])
-        y = params["skip"][:, None] * values
-        for t in range(length):
-            for s in range(length):
-                between = log_decay[min(t, s) + 1 : max(t, s) + 1].sum(axis=0)
-                scores = np.repeat((c[t] * b[s]).sum(-1), len(between) // o.groups)
-                y[t] += (scores * np.exp(between) * delta[s])[:, None] * values[s]
-        y = y.reshape(length, -1) * silu(naive.linear(params["gate"], x))
-        parts = y.reshape(length, o.groups, -1)
-        parts = parts / np.sqrt((parts**2).mean(-1, keepdims=True) + 1e-5)
-        want = naive.linear(params["out"], parts.reshape(length, -1) * params["norm"]["scale"])
-        np.testing.assert_allclose(got[row, :length], want, atol=1e-5)
+    assert_the_loop_gives_the_same(name, mixer)
 
 
 def test_one_pass_keeps_the_contract():

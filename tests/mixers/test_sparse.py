@@ -13,11 +13,13 @@ import pytest
 from flax import linen as nn
 
 from tests.mixers.formula import Turn, assert_same_with_gradients
-from tests.reference.naive_bigbird import naive_bigbird_mask
-from tests.reference.naive_longformer import naive_longformer
-from tests.reference.naive_masked_attention import naive_masked_attention
-from tests.reference.naive_strided import naive_strided_mask
-from tests.reference.naive_window import naive_window_mask
+from tests.reference.naive_sparse_attention import (
+    naive_bigbird_mask,
+    naive_longformer,
+    naive_masked_attention,
+    naive_strided_mask,
+    naive_window_mask,
+)
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.ops import block_sparse_attention, sparse_attention

@@ -119,13 +119,3 @@ def test_a_pole_that_is_gone_after_one_step():
     gone = (jnp.log(2.0 * one[0]), zero, zero, low_rank, low_rank, low_rank[None])
     got, want = kernels(gone, 5)[0], by_steps(gone, 5)
     np.testing.assert_allclose(got, want, atol=2e-4)
-
-
-@pytest.mark.parametrize("direct_length", [0, 64], ids=["fft", "definition"])
-def test_the_gradient_is_that_of_the_steps(direct_length):
-    moved, length = parameters(8, 0.3), 37
-    weights = normal(5, length, D)
-    by_kernel = naive.gradients(lambda p: kernels(p, length, direct_length)[0], (moved,), [weights])
-    want = naive.gradients(lambda p: by_steps(p, length), (moved,), [weights])
-    for got, expected in zip(*map(jax.tree.leaves, (by_kernel, want)), strict=True):
-        np.testing.assert_allclose(got, expected, atol=1e-5 * np.abs(expected).max())

@@ -1,11 +1,9 @@
-"""The chunked core against the L x L matrix: outputs, sums and gradients."""
+"""The chunked core beside its formula, which is that of tests/mixers/test_kernel_attention.py."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from tests.reference.naive_kernel_attention import naive_kernel_attention
 from transformer_jax.ops.attention import MASKED
 from transformer_jax.ops.kernel_attention import (
     causal_kernel_attention,
@@ -14,7 +12,6 @@ from transformer_jax.ops.kernel_attention import (
 )
 
 B, L, H, R, V, CHUNK = 2, 11, 2, 3, 5, 4
-MASK = jnp.arange(L)[None] < jnp.array([L, 6])[:, None]
 
 
 def arguments(seed=0):
@@ -24,52 +21,6 @@ def arguments(seed=0):
     q, k = draw.normal(size=(2, B, L, H, R)).astype(np.float32)
     v = draw.normal(size=(B, L, H, V)).astype(np.float32)
     return q, k, v, 2 * draw.normal(size=(B, L, H)).astype(np.float32), norm_q, norm_k
-
-
-causal_attention = jax.jit(causal_kernel_attention, static_argnums=4)
-
-
-def core(q, k, v, log_scale, norm_q, norm_k, *, causal):
-    log_scale = jnp.where(MASK[..., None], log_scale, MASKED)
-    if causal:
-        return causal_kernel_attention(q, k, v, log_scale, CHUNK, norm_q, norm_k)
-    return read_sums(q, sum_keys(k, v, log_scale, norm_k), norm_q)
-
-
-def naive(q, k, v, log_scale, norm_q, norm_k, *, causal):
-    return naive_kernel_attention(
-        q, k, v, MASK, causal=causal, log_scale_BMH=log_scale, norm_q=norm_q, norm_k=norm_k
-    )
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_outputs_and_gradients_are_those_of_the_matrix(causal):
-    cotangent = jax.random.normal(jax.random.key(9), (B, L, H, V))
-
-    @jax.jit
-    def both(args):
-        def loss(args, function):
-            y = jnp.where(MASK[..., None, None], function(*args, causal=causal), 0.0)
-            return (y * cotangent).sum(), y
-
-        gradient = jax.grad(loss, has_aux=True)
-        return gradient(args, core), gradient(args, naive)
-
-    (got_grads, got), (want_grads, want) = both(arguments())
-    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
-    for got_grad, want_grad in zip(got_grads, want_grads, strict=True):
-        assert np.abs(want_grad).max() > 0
-        np.testing.assert_allclose(got_grad, want_grad, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("side", ["norm_q_BLHR", "norm_k_BLHR"])
-def test_the_normaliser_takes_the_features_that_it_is_not_given_from_the_numerator(side):
-    q, k = arguments()[4:]
-    _, _, v, log_scale, other, _ = arguments(seed=1)
-    got = causal_attention(q, k, v, log_scale, CHUNK, **{side: other})
-    both = {"norm_q_BLHR": q, "norm_k_BLHR": k} | {side: other}
-    want = causal_attention(q, k, v, log_scale, CHUNK, **both)
-    np.testing.assert_allclose(got, want, atol=2e-5)
 
 
 def test_a_later_key_of_any_size_changes_nothing_before_it():

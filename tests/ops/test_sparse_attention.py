@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.reference.naive_bigbird import naive_bigbird_mask
-from tests.reference.naive_masked_attention import naive_masked_attention
-from tests.reference.naive_strided import naive_strided_mask
-from tests.reference.naive_window import naive_window_mask
+from tests.reference.naive_sparse_attention import (
+    naive_bigbird_mask,
+    naive_masked_attention,
+    naive_strided_mask,
+    naive_window_mask,
+)
 from transformer_jax.ops import block_sparse_attention, sparse_attention
 from transformer_jax.ops.attention import Hooks
 

@@ -60,17 +60,6 @@ def convolution(u, kernel, reverse_kernel=None):
     return out
 
 
-def diagonal_ssm(u, dt, a, c):
-    """Zero-order hold of x' = A x + u, y = 2 Re C x; a and c are complex [D, N], u [B, L, D]."""
-    u, dt = np.asarray(u, np.float64), np.asarray(dt, np.float64)[:, None]
-    a, c = np.asarray(a, np.complex128), np.asarray(c, np.complex128)
-    state, out = np.zeros((len(u), *a.shape), np.complex128), []
-    for t in range(u.shape[1]):
-        state = np.exp(dt * a) * state + (np.exp(dt * a) - 1) / a * u[:, t, :, None]
-        out.append(2 * (c * state).sum(-1).real)
-    return np.stack(out, 1)
-
-
 def bilinear_impulse(a, b, c, dt, length):
     """y_0 ... y_(L-1) of x' = a x + b u, y = c x by the bilinear method, for the input 1, 0, 0 ...
 
