@@ -1,18 +1,15 @@
 """Words of pieces, and links between them."""
 
-import io
 from itertools import product
 
 import numpy as np
 import pytest
-import sentencepiece
 from hypothesis import given, settings, strategies as st
 
 from transformer_jax.data.alignments import links_of, pharaoh, piece_links, words
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import Tags, with_tags
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizers
 
@@ -45,22 +42,8 @@ def test_words_are_what_stands_between_spaces(tokenizer, text):
 @pytest.fixture(scope="module", params=["nmt_nfkc", "identity", "clean"])
 def given_tokenizer(request):
     """Two that normalise, and one to which other spaces than U+0020 are unknown."""
-    if request.param == "clean":
-        return train_tokenizers(TokenizerConfig(vocab_size=400), generate(3, 400)).source
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(english for english, _ in generate(3, 400)),
-        model_writer=model,
-        vocab_size=400,
-        hard_vocab_limit=False,
-        normalization_rule_name=request.param,
-        pad_id=0,
-        bos_id=1,
-        eos_id=2,
-        unk_id=3,
-        minloglevel=2,
-    )
-    return Tokenizer(model.getvalue())
+    options = {"normalization": request.param, "byte_fallback": request.param == "clean"}
+    return train_tokenizers(TokenizerConfig(vocab_size=400, **options), generate(3, 400)).source
 
 
 @settings(deadline=None)

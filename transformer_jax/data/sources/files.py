@@ -403,8 +403,8 @@ def json_field(record: Any, key: str, place: str, types: Any = str, advice: str 
         have = ", ".join(map(str, record)) or "none"
         raise UserError(f'{place}: no key "{key}" (keys there: {have}){advice}')
     if not isinstance(record[key], types):
-        kind = type(record[key]).__name__
-        raise UserError(f'{place}: "{key}" is a {kind}, which it cannot be')
+        wanted, found = getattr(types, "__name__", types), type(record[key]).__name__
+        raise UserError(f'{place}: "{key}" must be of type {wanted}, got {found}')
     return record[key]
 
 
