@@ -57,19 +57,6 @@ def test_a_stream_can_start_at_any_position(corpus, plan, engine):
         assert all(map(equal, tail, expected[start:]))
 
 
-def test_an_error_of_the_sampler_is_raised_unchanged(corpus, plan):
-    def sampler(side, texts, rows, epoch):
-        raise UserError("the sampler failed")
-
-    texts = {"text": np.zeros(0, np.uint8), "text_offsets": np.zeros(len(corpus) + 1, np.int64)}
-    with_texts = IdCorpus(*(Sentences(s.arrays | texts) for s in (corpus.source, corpus.target)))
-    stream = batches(with_texts, plan, sampler=sampler)
-    with pytest.raises(UserError, match="the sampler failed"):
-        next(stream)
-    with pytest.raises(ValueError, match="use engine='python'"):
-        batches(corpus, plan, sampler=sampler, engine="tensorflow")
-
-
 @needs_tensorflow
 def test_tf_data_continues_from_one_segment_to_the_next(corpus, plan, monkeypatch):
     monkeypatch.setattr("transformer_jax.data.pipeline._SEGMENT", 3)
@@ -218,13 +205,6 @@ print(next(stream)["source"].shape[1])
     assert "Traceback" not in done.stderr
 
 
-@needs_tensorflow
-def test_tensorflow_sees_no_accelerator():
-    tf = import_tensorflow()
-    assert tf.config.get_visible_devices("GPU") == []
-    assert tf.config.get_visible_devices("TPU") == []
-
-
 def prefetch_threads():
     return [t for t in threading.enumerate() if t.name.startswith("batch prefetch")]
 
@@ -234,20 +214,6 @@ def wait_until(condition, seconds=10):
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
     assert condition()
-
-
-@needs_tensorflow
-def test_tf_data_starts_no_tuning_thread(corpus, plan, monkeypatch):
-    # With that thread, closing a stream took long in one of four tries: as long as reading it.
-    dataset = import_tensorflow().data.Dataset
-    seen, iterate = [], dataset.as_numpy_iterator
-    monkeypatch.setattr(
-        dataset, "as_numpy_iterator", lambda self: (seen.append(self.options()), iterate(self))[1]
-    )
-    stream = batches(corpus, plan, engine="tensorflow")
-    next(stream)
-    stream.close()
-    assert [options.autotune.enabled for options in seen] == [False]
 
 
 def test_batches_of_pairs_are_those_of_a_training_and_each_process_has_its_rows(monkeypatch):

@@ -13,7 +13,6 @@ from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import MappedTokenizer, Vocabulary, mapped_tokenizer
 from transformer_jax.data.sampling import NBEST, SubwordSampler
 from transformer_jax.data.sources.grammar import sentences as grammar
-from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer, vocabularies
 from transformer_jax.errors import UserError
@@ -109,13 +108,6 @@ def test_another_process_draws_the_same_samples(tokenizer, lines):
     assert list(map(tuple, elsewhere)) == draws(sampler, lines[:20], epoch=3)
 
 
-def test_texts_are_looked_up_once_while_the_cache_has_room(tokenizer, lines, monkeypatch):
-    sampler = sampler_of(tokenizer)
-    first = draws(sampler, lines[:200])
-    monkeypatch.setattr(Tokenizer, "nbest", None)
-    assert draws(sampler, lines[:200]) == first
-
-
 def test_tags_stay_at_the_beginning(tokenizer, lines):
     pieces = tuple(tokenizer.pieces(range(tokenizer.vocab_size)))
     tag = len(pieces)
@@ -135,5 +127,3 @@ def test_other_tokenizers_than_unigram_are_refused(lines):
     config = replace(CONFIG, kind="bpe", sampling_alpha=0.1)
     with pytest.raises(UserError, match="sampling_alpha"):  # before a text is read
         vocabularies(config)
-    with pytest.raises(ValueError, match="alpha"):
-        sampler_of(bpe, alpha=0.0)
