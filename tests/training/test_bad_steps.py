@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.training import toy
-from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.optimizers.optimizers import Adafactor, Adam, Sgd
@@ -101,8 +100,3 @@ def test_skipped_steps_are_counted_and_too_many_in_a_row_stop(tmp_path, poisonab
     state = run(tmp_path, bad, max_bad_steps=4)
     assert (int(state.step), int(state.skipped)) == (12, 5)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
-
-
-def test_the_limit_must_be_at_least_one():
-    with pytest.raises(UserError, match="train.max_bad_steps=0: must be greater than 0"):
-        fit(toy.MODEL, replace(Config().train, max_bad_steps=0), toy.batches_from)

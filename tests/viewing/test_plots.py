@@ -7,9 +7,7 @@ import pytest
 
 from transformer_jax.commands.main import main
 from transformer_jax.config import Config, to_json
-from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
-from transformer_jax.runs.metrics import MetricsLog
 from transformer_jax.viewing import plots
 from transformer_jax.viewing.samples import by_word, words_of
 
@@ -127,11 +125,3 @@ def test_the_command_writes_the_picture_or_says_what_is_missing(tmp_path, capsys
     ):
         assert main(["plot", f"--workdir={workdir}", f"--output={output}"]) == 2
         assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("kept", "before"), [(0, 0.0), (10, 1.5), (25, 2.5)])
-def test_minutes_go_on_where_the_kept_records_end(kept, before, tmp_path):
-    folder = run_with(tmp_path / "run", bleu(10, 4.0, 1.5), bleu(20, 5.0, 2.5), bleu(30, 6.0, 3.5))
-    log = MetricsLog(as_path(folder), kept)
-    assert log.minutes_before == before
-    log.close()
