@@ -91,7 +91,7 @@ def _of_columns(line: str, place: str) -> Item:
 
 def _of_json(line: str, place: str) -> Item:
     record = read_json(line, place)
-    wrong = json_field(record, "wrong", place, (str, list))
+    wrong = json_field(record, "wrong", place, str | list)
     texts = [wrong] if isinstance(wrong, str) else wrong
     if not all(isinstance(text, str) for text in texts):
         raise UserError(f'{place}: "wrong" must be a text or a list of texts')
