@@ -11,7 +11,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import jax
@@ -21,6 +20,7 @@ import pytest
 import transformer_jax as tj
 from tests.oracles import missing, need
 from tests.pages import load_script
+from tests.running_server import running
 from transformer_jax.config import override
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.formats.exporter import TrainedModel
@@ -227,23 +227,19 @@ def test_the_page_translates_without_a_network(kind, run, measured, aligned, bro
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Static, directory=str(folder))
     )
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/"
     wait = need("selenium.webdriver.support.ui").WebDriverWait(browser, 120, 0.05).until
 
     def text_of(name):
         return browser.find_element("id", name).get_property("textContent")
 
-    try:
+    with running(server):
         browser.get_log("performance")
         browser.get_log("browser")
         browser.get(url)
         wait(lambda _: text_of("status") not in ("", "Loading the model …"))
         assert text_of("status") == "Ready"
         assert [text_of(side) for side in ("source", "target")] == ["English", "German"]
-    finally:
-        server.shutdown()
-        server.server_close()
     browser.find_element("id", "text").send_keys(text)
     wait(lambda _: text_of("status") == "Translated")
     assert text_of("words") == want

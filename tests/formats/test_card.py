@@ -68,26 +68,29 @@ def test_every_format_says_how_its_folder_is_used():
     assert all(len(text.splitlines()) <= 3 for text in uses.values())
 
 
-def test_no_folder_of_the_machine_is_shown_and_languages_are_those_of_the_files(tmp_path):
-    model = suite.random_model(suite.small(), suite.tokenizers())
-    names = ("/home/John (work),b/p/train.en",), ("data/private/train.de",)
-    data = replace(model.config.data, source=Files(*names), source_language=None)
-    data = replace(data, target_language=None)
-    write_run(tmp_path / "run", model._replace(config=replace(model.config, data=data)))
+def with_data(run, **changes):
+    """The run, whose config says something else of its data."""
+    opened = open_run(run)
+    data = replace(opened.config.data, **changes)
+    return replace(opened, config=replace(opened.config, data=data))
+
+
+def test_no_folder_of_the_machine_is_shown_and_languages_are_those_of_the_files(run):
+    source = Files(("/home/John (work),b/p/train.en",), ("data/private/train.de",))
+    changed = with_data(run, source=source, source_language=None, target_language=None)
     exporter = Bergamot(quantization="int8", sentences="/home/me/secret/cal.txt")
-    text = card(open_run(tmp_path / "run"), exporter, None)
+    text = card(changed, exporter, None)
     assert "# Translation from en into de" in text and "sentences='cal.txt'" in text
     assert "train.en" in text and "train.de" in text
     assert not any(word in text for word in ("home", "secret", "private", "John", "data/"))
 
 
-def test_each_direction_is_named(run, tmp_path):
-    opened = open_run(run)
-    source = opened.config.data.source
-    corpora = [Corpus(source, languages=("en", each)) for each in ("de", "fr")]
-    data = replace(opened.config.data, source=Files(), corpora=tuple(corpora))
-    text = card(replace(opened, config=replace(opened.config, data=data)), Bergamot(), None)
+def test_each_direction_is_named(run):
+    source = open_run(run).config.data.source
+    corpora = tuple(Corpus(source, languages=("en", each)) for each in ("de", "fr"))
+    text = card(with_data(run, source=Files(), corpora=corpora), Bergamot(), None)
     assert "# Translation from en into de; from en into fr\n" in text
+    assert text.count("train.en") == 2
 
 
 @pytest.mark.parametrize(

@@ -78,16 +78,11 @@ def test_export_for_bergamot_and_import(place, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["--format=ctranslat2", "--output=x"],
-            "'ctranslat2' is unknown (did you mean ctranslate2?)",
-        ),
         (["--format=ctranslate2(quantization=int4)", "--output=x"], "quantization=int4"),
         (["--format=safetensors", "--output=runs"], "runs exists: nothing was written"),
         (["--format=safetensors", "--output=runs/mine/config.json/x"], "output=runs/mine"),
         (["--format=safetensors", "--output=gs://bucket/x"], "gs://bucket/x"),
         (["--format=safetensors", "--output=x", "--checkpoint=7"], "checkpoint=7: not kept here"),
-        (["--format=safetensors"], "--output"),
     ],
 )
 def test_mistakes_end_in_one_line(arguments, words, place, monkeypatch, capsys):

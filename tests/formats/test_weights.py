@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from flax.serialization import msgpack_serialize
 from hypothesis import given, strategies as st
-from safetensors.numpy import save_file
+from safetensors.numpy import save as safetensors_save, save_file
 
 from tests.malformed.harness import few
 from tests.oracles import need
@@ -89,45 +90,44 @@ def test_weights_are_taken_by_name_and_none_is_left():
     weights.check_all_taken(ignored=["b"])
 
 
-class TestTorch:
-    """Files of `torch.save`."""
+@pytest.fixture
+def torch():
+    return need("torch")
 
-    def saved(self, path, value, **options):
-        torch = need("torch")
-        torch.save(value, path / "pytorch_model.bin", **options)
-        return path
 
-    def test_what_torch_saves(self, tmp_path):
-        torch = need("torch")
-        tensors = OrderedDict({"a.weight": torch.tensor(A), "b.bias": torch.tensor(B)})
-        same(self.saved(tmp_path, tensors))
+@pytest.fixture
+def saved(torch, tmp_path):
+    """saved(value) -> the folder with what `torch.save` writes."""
 
-    @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-    def test_other_dtypes(self, tmp_path, dtype):
-        torch = need("torch")
-        wanted = torch.tensor(A).to(getattr(torch, dtype))
-        weights = read_weights(self.saved(tmp_path, {"a": wanted}))
-        np.testing.assert_array_equal(weights.take("a"), wanted.double().numpy())
+    def save(value, **options):
+        torch.save(value, tmp_path / "pytorch_model.bin", **options)
+        return tmp_path
 
-    def test_views_and_shared_storages(self, tmp_path):
-        torch = need("torch")
-        whole = torch.arange(24, dtype=torch.float32).reshape(4, 6)
-        views = {"t": whole.T, "part": whole[1:3, 2:5], "all": whole, "none": whole[:0]}
-        weights = read_weights(self.saved(tmp_path, views))
-        for name, want in views.items():
-            np.testing.assert_array_equal(weights.take(name), want.numpy())
+    return save
 
-    def test_files_before_1_6_are_refused(self, tmp_path):
-        torch = need("torch")
-        path = self.saved(tmp_path, {"a": torch.tensor(A)}, _use_new_zipfile_serialization=False)
-        with pytest.raises(UserError, match="written by PyTorch before 1.6"):
-            read_weights(path)
 
-    def test_more_than_tensors_is_refused(self, tmp_path):
-        torch = need("torch")
-        for value in ([torch.tensor(A)], {"a": 3}, {"a": {"b": torch.tensor(A)}}, {3: B}):
-            with pytest.raises(UserError, match="nothing was executed|damaged"):
-                read_weights(self.saved(tmp_path, value))
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_torch_dtypes(torch, saved, dtype):
+    wanted = torch.tensor(A).to(getattr(torch, dtype))
+    weights = read_weights(saved(OrderedDict({"a": wanted})))
+    np.testing.assert_array_equal(weights.take("a"), wanted.double().numpy())
+
+
+def test_torch_views_and_shared_storages(torch, saved):
+    whole = torch.arange(24, dtype=torch.float32).reshape(4, 6)
+    views = {"t": whole.T, "part": whole[1:3, 2:5], "all": whole, "none": whole[:0]}
+    weights = read_weights(saved(views))
+    for name, want in views.items():
+        np.testing.assert_array_equal(weights.take(name), want.numpy())
+
+
+def test_torch_files_of_another_form_are_refused(torch, saved):
+    tensor = torch.tensor(A)
+    with pytest.raises(UserError, match="written by PyTorch before 1.6"):
+        read_weights(saved({"a": tensor}, _use_new_zipfile_serialization=False))
+    for value in ([tensor], {"a": 3}, {"a": {"b": tensor}}, {3: B}):
+        with pytest.raises(UserError, match="nothing was executed|damaged"):
+            read_weights(saved(value))
 
 
 def torch_file(path, content, records=()):
@@ -201,7 +201,6 @@ def test_a_crafted_file_is_read_if_it_is_sound(tmp_path):
     ("place", "message"),
     [
         ((1, (2, 3), (3, 1)), "larger than its storage"),
-        ((0, (2, 3), (4, 1)), "larger than its storage"),
         ((0, (1000000, 1000), (0, 0)), "larger than its storage"),
         ((-1, (2, 3), (3, 1)), "not of whole numbers"),
         ((0, (2, 3), (-3, 1)), "not of whole numbers"),
@@ -249,24 +248,22 @@ def test_a_file_cannot_change_how_the_next_is_read(tmp_path):
 @few
 @given(data=st.data())
 def test_cut_and_changed_files_end_in_one_line(tmp_path, data):
-    tensors = {"a.weight": A, "b.bias": B}
-    whole = {}
-    save_file(tensors, tmp_path / "x")
-    whole["model.safetensors"] = (tmp_path / "x").read_bytes()
-    torch_file(tmp_path / "x", crafted(0, (2, 3), (3, 1)), {"data/0": A.tobytes()})
-    whole["pytorch_model.bin"] = (tmp_path / "x").read_bytes()
-    whole["flax_model.msgpack"] = msgpack_serialize({"a": {"kernel": A}})
+    crafted_file = torch_file(tmp_path / "x", crafted(0, (2, 3), (3, 1)), {"data/0": A.tobytes()})
+    whole = {
+        "model.safetensors": safetensors_save({"a.weight": A, "b.bias": B}),
+        "pytorch_model.bin": crafted_file.read_bytes(),
+        "flax_model.msgpack": msgpack_serialize({"a": {"kernel": A}}),
+    }
     name = data.draw(st.sampled_from(sorted(whole)))
     content = bytearray(whole[name])
+    place = data.draw(st.integers(0, len(content) - 1))
     if data.draw(st.booleans()):
-        content = content[: data.draw(st.integers(0, len(content) - 1))]
+        content = content[:place]
     else:
-        place = data.draw(st.integers(0, len(content) - 1))
         content[place] ^= data.draw(st.integers(1, 255))
     folder = tmp_path / "one"
-    folder.mkdir(exist_ok=True)
-    for other in folder.iterdir():
-        other.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     (folder / name).write_bytes(bytes(content))
     try:
         weights = read_weights(folder)
