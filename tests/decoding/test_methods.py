@@ -10,16 +10,13 @@ import pytest
 
 from tests.decoding.enumerated import PIECES
 from tests.quick import quick
-from transformer_jax.config import override
 from transformer_jax.decoding.base import best_first
 from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.constrained import Constrained
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
-from transformer_jax.settings.variants import OneOf, to_text
 from transformer_jax.testing import methods as suite
 from transformer_jax.testing.toy_decoder import VOCAB_SIZE, ToyDecoder
 from transformer_jax.vocabulary import EOS_ID
@@ -68,14 +65,6 @@ def test_a_rule_holds_at_every_place_and_lets_sentences_end():
     number = Constrained(Beam(2), lambda prefix_BZT, position: jnp.ones(VOCAB_SIZE))
     with pytest.raises(UserError, match="the rule returned float32: give True at allowed pieces"):
         suite.decode(number, toy, range(2), limits, max_length=4)
-
-
-@pytest.mark.parametrize("kind", METHODS)
-def test_a_method_can_be_written_in_a_flag_and_in_json(kind):
-    method = METHODS[kind]()
-    for spelling in (kind, to_text(method, METHODS), OneOf(METHODS).to_dict(method)):
-        assert OneOf(METHODS).parse(spelling) == method
-    assert override(DecodeConfig(), {"method": kind}).method == method
 
 
 # --- the suite rejects methods that break one promise each

@@ -80,13 +80,6 @@ def test_an_ensemble_on_a_mesh(members):
     assert there.translate(sources) == here.translate(sources)
 
 
-def test_other_options_apply_to_the_ensemble(members):
-    together = translator(*members, method=tj.Beam(2))
-    found = together.translate(["abc", "cc"], target_prefix=["ab", "c"], no_repeat_ngram=1)
-    assert found[0].startswith("ab") and found[1].startswith("c")
-    assert all(len(set(text)) == len(text) for text in found)
-
-
 def test_the_shortest_limit_is_that_of_all(members):
     configs = (members[0][0], dataclasses.replace(members[0][1], max_length=16))
     assert Model(configs).max_length == 16
