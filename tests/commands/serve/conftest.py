@@ -62,12 +62,12 @@ def wait_until(condition):
 
 
 @contextlib.contextmanager
-def served(app, ready=False):
+def served(engines, *, ready=False, **options):
     """The address of a server that runs in a thread, if `ready` with its programs compiled."""
-    from transformer_jax.commands.serve.app import listen, make_server
+    from transformer_jax.commands.serve.app import listen, make_app, make_server
 
     sock = listen("127.0.0.1", 0)
-    server = make_server(app)
+    server = make_server(make_app(engines, **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()
     try:
@@ -85,7 +85,5 @@ def served(app, ready=False):
 @pytest.fixture(scope="module")
 def url(engines, sentences):
     """The address of a server of both directions."""
-    from transformer_jax.commands.serve.app import make_app
-
-    with served(make_app(engines, examples={"en": sentences[:3]}), ready=True) as url:
+    with served(engines, ready=True, examples={"en": sentences[:3]}) as url:
         yield url

@@ -81,11 +81,6 @@ async def test_batches_run_in_several_threads_at_the_same_time(batcher):
     assert [len(call) for call in engine.calls] == [4] * 4
 
 
-@with_batcher(window=0.001)
-async def test_a_lone_sentence_waits_only_for_the_window(batcher):
-    assert await one(batcher, Upper(), "a") == [["A"]]
-
-
 @with_batcher(window=30.0)  # a full batch does not wait for its end
 async def test_sentences_within_the_window_share_a_batch(batcher):
     engine = Upper()

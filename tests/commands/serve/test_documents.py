@@ -34,10 +34,9 @@ def translator():
 @pytest.fixture(scope="module")
 def url(translator):
     """Its queue is full with one sentence."""
-    from transformer_jax.commands.serve.app import make_app
     from transformer_jax.commands.serve.jax_engine import JaxEngine
 
-    with served(make_app([JaxEngine(translator, "en", "de")], queue=1)) as url:
+    with served([JaxEngine(translator, "en", "de")], queue=1) as url:
         yield url
 
 

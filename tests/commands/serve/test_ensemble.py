@@ -1,20 +1,14 @@
 """`serve --workdir=A --workdir=B`: runs of one direction answer together."""
 
-from dataclasses import replace
-
 import httpx
-import jax
 import pytest
 
 from tests.commands.serve.conftest import served
 from tests.quick import quick
+from tests.untrained import untrained_run
 from transformer_jax.commands.main import parse
 from transformer_jax.commands.run_flags import chosen_runs
-from transformer_jax.config import Config
 from transformer_jax.data.config import DataConfig
-from transformer_jax.formats.exporter import TrainedModel
-from transformer_jax.formats.run_folder import write_run
-from transformer_jax.models.api import init
 from transformer_jax.runs.ensemble import open_ensemble
 from transformer_jax.runs.folder import open_run
 
@@ -25,22 +19,16 @@ TEXT = "The dog sleeps."
 def folders(translators, tmp_path_factory):
     """Two runs of one direction and different parameters."""
     translator, folders = translators["en", "de"], []
-    model = replace(translator.model.members[0], max_length=16)
-    config = Config(
-        data=DataConfig(source_language="en", target_language="de"),
-        model=model,
-        decode=replace(translator.decode_config, batch_size=2),
-    )
+    data = DataConfig(source_language="en", target_language="de")
     for seed in (1, 2):
         folders.append(tmp_path_factory.mktemp("runs") / str(seed))
-        params = jax.tree.map(lambda x: 3 * x, init(model, jax.random.key(seed)))
-        write_run(folders[-1], TrainedModel(config, params, translator.tokenizers))
+        of_run = translator.tokenizers, data, translator.decode_config
+        untrained_run(folders[-1], *of_run, seed=seed, d_ff=16, max_length=16)
     return folders
 
 
 @pytest.mark.parametrize("mean", quick(["log_probs", "probs"], "probs"))
 def test_runs_of_one_direction_answer_together(folders, mean):
-    from transformer_jax.commands.serve.app import make_app
     from transformer_jax.commands.serve.engines import open_engine
 
     workdirs = [f"--workdir={folder}" for folder in folders]
@@ -49,8 +37,7 @@ def test_runs_of_one_direction_answer_together(folders, mean):
     (together,) = open_ensemble(folders, mean=mean).translator().translate([TEXT])
     alone = {open_run(folder).translator().translate([TEXT])[0] for folder in folders}
     assert together not in alone
-    engine = open_engine(args.engine, run, args.checkpoint, **decoding)
-    with served(make_app([engine]), ready=True) as url:
+    with served([open_engine(args.engine, run, args.checkpoint, **decoding)], ready=True) as url:
         form = {"q": TEXT, "source": "en", "target": "de"}
         answer = httpx.post(f"{url}/translate", json=form)
         assert (answer.status_code, answer.json()) == (200, {"translatedText": together})

@@ -50,11 +50,15 @@ def one(browser, selector):
     return browser.find_element(By.CSS_SELECTOR, selector)
 
 
+def wait_for_words(browser):
+    """Until then, a part of the text may have been translated."""
+    wait(browser, lambda: all_of(browser, "#words:not(.stale) .word"))
+
+
 def translated(browser, text):
     """Types a text, and waits until its words can be chosen."""
     one(browser, "#text").send_keys(text)
-    # Until then, a part of it may have been translated.
-    wait(browser, lambda: all_of(browser, "#words:not(.stale) .word"))
+    wait_for_words(browser)
     assert one(browser, "#status").text == "Translated"
     return one(browser, "#words").get_property("textContent")
 
@@ -67,6 +71,22 @@ def number(browser, element, name):
 
 def focused(browser):
     return browser.switch_to.active_element
+
+
+def marked(browser, selector):
+    """The marks in the text once the mouse is over a word, and their shares of the largest."""
+    webdriver.ActionChains(browser).move_to_element(one(browser, selector)).perform()
+    marks = wait(browser, lambda: all_of(browser, "#looks mark"))
+    text = "".join(mark.get_property("textContent") for mark in marks)
+    return text, [number(browser, mark, "--share") for mark in marks]
+
+
+def explained(translator, text):
+    """The ids of a text and of its translation, and how the one looks at the other."""
+    best = translator.n_best([text], 1)[0][0]
+    source = translator.tokenizers.source.encode(text)
+    target = [token for token in best.tokens if token != 2]
+    return source, target, explain(translator, source, target)
 
 
 def test_it_loads_only_from_the_server(page, url):
@@ -97,7 +117,7 @@ def test_an_example_is_clicked(page, translators, sentences):
     assert [each.text for each in shown_examples(page)] == sentences[:3]
     for sentence, translation in zip(sentences, expected, strict=False):
         page.find_element(By.LINK_TEXT, sentence).click()
-        wait(page, lambda: all_of(page, "#words:not(.stale) .word"))
+        wait_for_words(page)
         assert one(page, "#text").get_property("value") == sentence
         assert one(page, "#spoken").get_property("textContent") == translation
         assert focused(page).get_dom_attribute("id") == "text"
@@ -111,7 +131,7 @@ def test_an_example_is_clicked(page, translators, sentences):
 def test_the_address_holds_a_text(page, url, sentences):
     page.get("about:blank")
     page.get(f"{url}/#text={quote(sentences[3])}")
-    wait(page, lambda: all_of(page, "#words:not(.stale) .word"))
+    wait_for_words(page)
     assert one(page, "#text").get_property("value") == sentences[3]
     one(page, "#text").send_keys(" ")
     assert page.current_url == f"{url}/", "another text is not that of the address"
@@ -124,15 +144,13 @@ def test_a_word_that_was_never_seen_is_marked(page, translators, sentences, monk
     word = sentences[0].split()[1]
     unseen = frozenset(translator.tokenizers.source.encode(word))
     monkeypatch.setattr(translator, "unseen", unseen)
-    marked = [
-        each for each in sentences[0].split() if each in translator.unseen_words(sentences[0])
-    ]
-    assert word in marked
+    expected = [w for w in sentences[0].split() if w in translator.unseen_words(sentences[0])]
+    assert word in expected
     one(page, "#text").send_keys(sentences[0])
-    wait(page, lambda: all_of(page, "#words:not(.stale) .word"))
+    wait_for_words(page)
     assert one(page, "#status").text.startswith("Translated. The model has never seen: ")
     assert word in one(page, "#status").text
-    assert [each.get_property("textContent") for each in all_of(page, "#looks u")] == marked
+    assert [each.get_property("textContent") for each in all_of(page, "#looks u")] == expected
 
 
 def test_the_request_for_an_older_text_is_cancelled(page, sentences):
@@ -165,17 +183,12 @@ def test_the_request_for_an_older_text_is_cancelled(page, sentences):
 def test_a_word_shows_where_the_model_looks(page, translators, sentences):
     """In the text itself; the marks cover exactly the pieces of its sentence."""
     translated(page, f"{sentences[1]}\n{sentences[0]}")
-    word = wait(page, lambda: one(page, "[data-word='1.0']"))
-    webdriver.ActionChains(page).move_to_element(word).perform()
-    marks = wait(page, lambda: all_of(page, "#looks mark"))
-    assert "".join(m.get_property("textContent") for m in marks) == sentences[0].replace(" ", "")
-    translator = translators["en", "de"]
-    best = translator.n_best([sentences[0]], 1)[0][0]
-    source = translator.tokenizers.source.encode(sentences[0])
-    target = [t for t in best.tokens if t != 2]
-    pieces = word.find_elements(By.CSS_SELECTOR, ".piece")
-    looks_S = explain(translator, source, target).looks_TS[: len(pieces)].sum(axis=0)
-    shares = [number(page, m, "--share") for m in marks]
+    wait(page, lambda: all_of(page, "[data-word='1.0']"))
+    text, shares = marked(page, "[data-word='1.0']")
+    assert text == sentences[0].replace(" ", "")
+    pieces = all_of(page, "[data-word='1.0'] .piece")
+    *_, explanation = explained(translators["en", "de"], sentences[0])
+    looks_S = explanation.looks_TS[: len(pieces)].sum(axis=0)
     assert shares == pytest.approx((looks_S / looks_S.max()).tolist(), abs=2e-3)
     webdriver.ActionChains(page).move_to_element(one(page, "h1")).perform()
     wait(page, lambda: not all_of(page, "#looks mark"))
@@ -183,17 +196,16 @@ def test_a_word_shows_where_the_model_looks(page, translators, sentences):
 
 def test_words_are_shaded_by_probability(page, translators, sentences):
     translated(page, sentences[0])
-    translator = translators["en", "de"]
-    best = translator.n_best([sentences[0]], 1)[0][0]
-    source = translator.tokenizers.source.encode(sentences[0])
-    explained = explain(translator, source, [t for t in best.tokens if t != 2])
+    *_, explanation = explained(translators["en", "de"], sentences[0])
     doubts = [number(page, p, "--doubt") for p in all_of(page, ".piece")]
-    assert doubts == pytest.approx((1 - np.exp(explained.log_probs_T[:-1])).tolist(), abs=2e-3)
-    colours = {p.value_of_css_property("background-color") for p in all_of(page, ".piece")}
-    assert len(colours) > 1
+    assert doubts == pytest.approx((1 - np.exp(explanation.log_probs_T[:-1])).tolist(), abs=2e-3)
+
+    def colours():
+        return {p.value_of_css_property("background-color") for p in all_of(page, ".piece")}
+
+    assert len(colours()) > 1
     one(page, "#shade").click()
-    plain = {p.value_of_css_property("background-color") for p in all_of(page, ".piece")}
-    assert plain == {"rgba(0, 0, 0, 0)"}
+    assert colours() == {"rgba(0, 0, 0, 0)"}
 
 
 def test_another_word_is_chosen_with_the_keyboard(page, translators, sentences):
@@ -205,15 +217,12 @@ def test_another_word_is_chosen_with_the_keyboard(page, translators, sentences):
             break
         focused(page).send_keys(Keys.TAB)
     focused(page).send_keys(Keys.ARROW_RIGHT)
-    assert focused(page).get_dom_attribute("data-word") == "0.1"
-    focused(page).send_keys(Keys.ENTER)
-    wait(page, lambda: focused(page).get_dom_attribute("role") == "menuitem")
-    focused(page).send_keys(Keys.ESCAPE)
-    assert focused(page).get_dom_attribute("data-word") == "0.1"
-    assert not one(page, "#menu").is_displayed()
-    focused(page).send_keys(Keys.ENTER)
-    wait(page, lambda: focused(page).get_dom_attribute("role") == "menuitem")
-    focused(page).send_keys(Keys.ARROW_DOWN)
+    for key in (Keys.ESCAPE, Keys.ARROW_DOWN):
+        assert focused(page).get_dom_attribute("data-word") == "0.1"
+        assert not one(page, "#menu").is_displayed()
+        focused(page).send_keys(Keys.ENTER)
+        wait(page, lambda: focused(page).get_dom_attribute("role") == "menuitem")
+        focused(page).send_keys(key)
     rest = focused(page).find_element(By.CSS_SELECTOR, ".rest").get_property("textContent")
     word = focused(page).find_element(By.CSS_SELECTOR, "strong").text
     focused(page).send_keys(Keys.ENTER)
@@ -224,10 +233,9 @@ def test_another_word_is_chosen_with_the_keyboard(page, translators, sentences):
     assert spoken.startswith(first)
     # It is what the model continues from one of the most probable pieces at the word's place.
     translator = translators["en", "de"]
-    tokens = list(translator.n_best([sentences[0]], 1)[0][0].tokens)
+    source, tokens, _ = explained(translator, sentences[0])
     pieces = translator.tokenizers.target.pieces(tokens)
     place = [i for i, piece in enumerate(pieces) if i and piece.startswith("▁")][0]
-    source = translator.tokenizers.source.encode(sentences[0])
     found = next_pieces(translator, source, tokens[:place], 8)
     prefixes = [[*tokens[:place], piece] for piece, _ in found]
     continued = translator.n_best([sentences[0]] * len(prefixes), 1, target_prefix=prefixes)
@@ -335,9 +343,7 @@ def luminance(rgb):
 
 
 def test_a_key_is_asked_for(browser, engines, sentences):
-    from transformer_jax.commands.serve.app import make_app
-
-    with served(make_app(engines, keys=["secret"])) as url:
+    with served(engines, keys=["secret"]) as url:
         browser.get(url)
         wait(browser, lambda: one(browser, "#key").is_displayed())
         one(browser, "#text").send_keys(sentences[0])
@@ -377,30 +383,22 @@ def tagged(translators):
 
 def test_without_a_matrix_and_with_language_tokens(browser, tagged):
     """Marks are the effective attention, and only text is shown and offered."""
-    from transformer_jax.commands.serve.app import make_app
     from transformer_jax.commands.serve.jax_engine import JaxEngine
 
-    text = "The dog sleeps."
-    best = tagged.n_best([text], 1)[0][0]
-    with served(make_app([JaxEngine(tagged, "en", "de")])) as url:
+    text, word = "The dog sleeps.", "[data-word='0.0']"
+    source, target, explanation = explained(tagged, text)
+    assert explanation.source[0] == explanation.target[0] == "" and target[0] == 5
+    with served([JaxEngine(tagged, "en", "de")]) as url:
         browser.get(url)
         wait(browser, lambda: all_of(browser, "#target option"))
-        assert translated(browser, text) == best.text
-        word = one(browser, "[data-word='0.0']")
-        webdriver.ActionChains(browser).move_to_element(word).perform()
-        marks = wait(browser, lambda: all_of(browser, "#looks mark"))
-        shown = [m.get_property("textContent") for m in marks]
-        assert "".join(shown) == text.replace(" ", "")
-        source = tagged.tokenizers.source.encode(text)
-        target = [token for token in best.tokens if token != 2]
-        explained = explain(tagged, source, target)
-        assert explained.source[0] == explained.target[0] == "" and target[0] == 5
-        count = len(word.find_elements(By.CSS_SELECTOR, ".piece"))
-        looks_S = explained.looks_TS[1 : 1 + count].sum(axis=0)
-        shares = [number(browser, mark, "--share") for mark in marks]
+        assert translated(browser, text) == tagged.translate([text])[0]
+        shown, shares = marked(browser, word)
+        assert shown == text.replace(" ", "")
+        pieces = all_of(browser, f"{word} .piece")
+        looks_S = explanation.looks_TS[1 : 1 + len(pieces)].sum(axis=0)
         assert shares == pytest.approx((looks_S / looks_S.max()).tolist(), abs=2e-3)
         assert len(set(shares)) > 2
-        word.click()
+        one(browser, word).click()
         wait(browser, lambda: all_of(browser, "#menu [role=menuitem]"))
         assert "_Latn" not in one(browser, "body").text
         for width in (400, 1100):  # nothing is wider than the window, long words neither
@@ -410,8 +408,8 @@ def test_without_a_matrix_and_with_language_tokens(browser, tagged):
             )
             page = "document.documentElement"
             script = f"return {page}.scrollWidth - {page}.clientWidth"
-            wait(browser, lambda: all_of(browser, "#words:not(.stale) .word"))
-            one(browser, "[data-word='0.0']").click()
+            wait_for_words(browser)
+            one(browser, word).click()
             wait(browser, lambda: focused(browser).get_dom_attribute("role") == "menuitem")
             assert browser.execute_script(script) <= 0
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
