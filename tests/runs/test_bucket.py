@@ -3,10 +3,8 @@
 The bucket is `bucket.py`'s; TensorStore's own driver for Cloud Storage talks to it.
 """
 
-import io
 import json
 import logging
-import sys
 import time
 import types
 from dataclasses import replace
@@ -21,7 +19,6 @@ from tests.runs.test_damaged_checkpoints import abstract, items, reopened, save
 from tests.toy_run import train_command
 from tests.training import toy
 from transformer_jax import paths
-from transformer_jax.commands.main import main
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
 from transformer_jax.runs import log as run_log
@@ -172,10 +169,10 @@ def test_the_log_is_uploaded_now_and_then_and_at_the_end(store, monkeypatch):
 
 
 @pytest.mark.slow
-def test_train_eval_translate_and_open(store, toy_place, capsys, monkeypatch):
+def test_train_eval_translate_and_open(store, toy_place, command):
     source, target = toy_place / "test.en", toy_place / "test.de"
-    command = train_command(toy_place, RUN, "--config.train.steps=4")
-    assert main(command) == 0
+    words = train_command(toy_place, RUN, "--config.train.steps=4")
+    assert command(*words)[0] == 0
     held = {name.removeprefix("bucket/runs/one/") for name in store.names()}
     assert {
         "config.json",
@@ -185,31 +182,28 @@ def test_train_eval_translate_and_open(store, toy_place, capsys, monkeypatch):
         "checkpoints/4/manifest.json",
         "last_checkpoint.json",
     } <= held
-    assert main([*command, "--config.train.seed=8"]) == 2
-    assert "another config (train.seed" in capsys.readouterr().err
+    status, _, error = command(*words, "--config.train.seed=8")
+    assert status == 2 and "another config (train.seed" in error
     log = store.objects["bucket/runs/one/log.txt"].decode()
     assert "validation BLEU" in log
-    assert main(["inspect", f"--workdir={RUN}"]) == 0
+    assert command("inspect", f"--workdir={RUN}")[0] == 0
     pictures = {f"bucket/runs/one/plots/{name}.png" for name in ("training", "cross_attention")}
     assert pictures <= set(store.names())
-    capsys.readouterr()
 
     files = [f"--source={source}", f"--reference={target}"]
-    assert main(["eval", f"--workdir={RUN}", *files, "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(command("eval", f"--workdir={RUN}", *files, "--json")[1])
     scores = json.loads(store.objects["bucket/runs/one/scores.json"])
     assert scores == {"test.en.best": report}
     assert report["translations"] == f"{RUN}/translations/test.en.best.txt"
     written = store.objects["bucket/runs/one/translations/test.en.best.txt"].decode()
     assert len(written.splitlines()) == 20
 
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(source.read_bytes())))
-    assert main(["translate", f"--workdir={RUN}", "--checkpoint=latest"]) == 0
-    assert capsys.readouterr().out == written
+    words = ["translate", f"--workdir={RUN}", "--checkpoint=latest"]
+    assert command(*words, stdin=source.read_bytes())[1] == written
     assert tj.open_run(RUN).translator("4").model.members[0].d_model == 16
 
     more = ["--config.train.steps=1", f"--config.train.init_from={RUN}"]
-    assert main(train_command(toy_place, f"{RUN}-tuned", *more)) == 0
+    assert command(*train_command(toy_place, f"{RUN}-tuned", *more))[0] == 0
     tuned = tj.open_run(f"{RUN}-tuned")
     assert tuned.config.train.init_from == RUN
     assert tuned.tokenizers().files() == tj.open_run(RUN).tokenizers().files()
@@ -234,9 +228,9 @@ def test_what_cannot_be_a_run_folder_is_one_line(store, monkeypatch, url, words)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_missing_packages_are_named(monkeypatch, capsys, tmp_path):
+def test_missing_packages_are_named(monkeypatch, command):
     monkeypatch.setattr(paths.importlib.util, "find_spec", lambda name: None)
     paths._check_bucket.cache_clear()
-    assert main(["eval", "--workdir=gs://bucket/run"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    status, _, line = command("eval", "--workdir=gs://bucket/run")
+    assert status == 2 and line.count("\n") == 1
     assert "a bucket needs packages" in line and "pip install 'transformer-jax[gcs]'" in line
