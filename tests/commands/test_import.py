@@ -1,19 +1,18 @@
 """`transformer-jax import`, and the run folder it makes in the other commands."""
 
-import io
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from sentencepiece import SentencePieceProcessor
 
 from tests.formats.published import CASES, write_opus_mt
-from tests.malformed.harness import command, contents
+from tests.malformed.harness import is_refused
 from tests.oracles import need
 from tests.pages import commands
+from tests.toy_run import FEW, text_flags
 from transformer_jax.commands.main import main
 from transformer_jax.data.sources.files import Files
 from transformer_jax.formats import run_folder
@@ -27,12 +26,10 @@ need("transformers")
 
 #: For `train`; without a validation set nothing is translated.
 FEW_STEPS = [
-    "--no_progress",
+    *FEW,
     "--config.data.cache_dir=cache",
     "--config.data.validation_from_train=none",
     "--config.train.early_stopping=none",
-    "--config.batch.tokens=256",
-    "--config.batch.num_buckets=1",
     "--config.train.steps=8",
     "--config.train.schedule=constant(learning_rate=0.01,warmup_steps=1)",
 ]
@@ -45,58 +42,55 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_an_imported_model_translates_and_scores(folder, tmp_path, capsys, monkeypatch):
-    run = tmp_path / "run"
-    assert main(["import", f"--from={folder}", f"--workdir={run}"]) == 0
-    assert capsys.readouterr().out == f"{run}\n"
+def test_an_imported_model_is_a_run(folder, tmp_path, command):
+    run, picture = tmp_path / "run", tmp_path / "heat.png"
+    assert command("import", f"--from={folder}", f"--workdir={run}")[:2] == (0, f"{run}\n")
     opened = open_run(run)
     data = opened.config.data
     assert (data.source_language, data.target_language) == ("en", "de")
     assert opened.config.decode.method.beam_size == 4
     (want,) = opened.translator().translate(["the dog"])
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the dog\n\n")))
-    assert main(["translate", f"--workdir={run}"]) == 0
-    assert capsys.readouterr().out == f"{want}\n\n"
-    for side in ("source", "target"):
-        (tmp_path / side).write_text("the dog\n")
-    pair = [f"--{side}={tmp_path / side}" for side in ("source", "target")]
-    assert main(["score", f"--workdir={run}", *pair]) == 0
-    score = float(capsys.readouterr().out)
-    files = [f"--source={tmp_path / 'source'}", f"--reference={tmp_path / 'target'}"]
-    assert main(["eval", f"--workdir={run}", *files]) == 0
-    assert "BLEU" in capsys.readouterr().out
-    np.testing.assert_allclose(score, opened.translator().score(["the dog"], ["the dog"])[0], 1e-4)
-
-
-def test_an_imported_model_is_inspected_planned_and_reported(folder, tmp_path, capsys):
-    run = tmp_path / "run"
-    import_model(folder, run)
-    for side in ("en", "de"):
-        (tmp_path / f"v.{side}").write_text("the dog\nan old man\n")
-    english, german = ((str(tmp_path / f"v.{side}"),) for side in ("en", "de"))
-    files = Files(english, german, validation_source=english, validation_target=german)
-    picture = tmp_path / "heat.png"
+    found = command("translate", f"--workdir={run}", stdin=b"the dog\n\n")[1]
+    assert found == f"{want}\n\n"
+    (score,) = opened.translator().score(["the dog"], ["the dog"])
+    found = command("score", f"--workdir={run}", stdin=b"the dog\tthe dog\n")[1]
+    assert float(found) == pytest.approx(score, rel=1e-4)
+    english, german = (str(tmp_path / f"v.{side}") for side in ("en", "de"))
+    for name in (english, german):
+        Path(name).write_text("the dog\nan old man\n")
+    files = [f"--source={english}", f"--reference={german}"]
+    assert "BLEU" in command("eval", f"--workdir={run}", *files)[1]
+    assert "no test set in the config of this run" in command("eval", f"--workdir={run}")[2]
     words = ["the dog sees", "der Hund", f"--output={picture}"]
-    assert main(["inspect", f"--workdir={run}", *words]) == 0
+    assert command("inspect", f"--workdir={run}", *words)[0] == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    command = ["train", "--config=finetune", f"--config.train.init_from={run}", "--plan"]
-    assert main([*command, "--plan_no_search", "--plan_length=8"]) == 0
-    printed = capsys.readouterr().out
-    assert f"parameters              {num_params(open_run(run).config.model):,};" in printed
-    opened = open_run(run)
-    config = replace(opened.config, data=replace(opened.config.data, source=files))
-    texts = list(report(Run(opened.path, config), opened.translator()))
+    plan = ["train", "--config=finetune", f"--config.train.init_from={run}", "--plan"]
+    printed = command(*plan, "--plan_no_search", "--plan_length=8")[1]
+    assert f"parameters              {num_params(opened.config.model):,};" in printed
+    files = {f"{split}_source": (english,) for split in ("train", "validation")}
+    files |= {f"{split}_target": (german,) for split in ("train", "validation")}
+    data = replace(data, source=Files(**files))
+    texts = list(report(Run(opened.path, replace(opened.config, data=data)), opened.translator()))
     assert texts[0].startswith("  en: the dog\n  de: ") and texts[-1].startswith("drew ")
-    assert main(["eval", f"--workdir={run}"]) == 2
-    assert "no test set in the config of this run" in capsys.readouterr().err
+
+
+def write_train():
+    for side in ("en", "de"):
+        Path(f"train.{side}").write_text("the dog sees a cat\nan old man\n" * 20)
+
+
+def assert_learned(*folders):
+    """The second run gives a pair of this text a higher probability."""
+    pair = ["the dog sees a cat"], ["the dog sees a cat"]
+    before, after = (open_run(folder).translator().score(*pair)[0] for folder in folders)
+    assert after > before + 1
 
 
 def test_the_session_of_the_readme(folder, tmp_path, monkeypatch):
     """A folder is imported, fine-tuned and exported, and CTranslate2 translates with it."""
     shutil.copytree(folder, tmp_path / "opus-mt-en-de")
     monkeypatch.chdir(tmp_path)
-    for side in ("en", "de"):
-        Path(f"train.{side}").write_text("the dog sees a cat\nan old man\n" * 20)
+    write_train()
     session = [
         words
         for words in commands("README.md")
@@ -105,9 +99,7 @@ def test_the_session_of_the_readme(folder, tmp_path, monkeypatch):
     assert [words[0] for words in session] == ["import", "train", "export"]
     for words in session:
         assert main([*words, *(FEW_STEPS if words[0] == "train" else [])]) == 0
-    before, after = (open_run(f"runs/{name}").translator() for name in ("opus", "tuned"))
-    pair = ["the dog sees a cat"], ["the dog sees a cat"]
-    assert after.score(*pair)[0] > before.score(*pair)[0] + 1
+    assert_learned("runs/opus", "runs/tuned")
     model = need("ctranslate2").Translator("exported")
     pieces = SentencePieceProcessor(model_file="exported/source.model")
     (result,) = model.translate_batch([pieces.encode("the dog", out_type=str)])
@@ -122,27 +114,22 @@ def test_an_imported_model_is_trained_further(tmp_path, monkeypatch, name):
     run = tmp_path / "run"
     source, target = case.languages
     import_model(tmp_path, run, source_language=source, target_language=target)
-    for side in ("en", "de"):
-        (tmp_path / f"train.{side}").write_text("the dog sees a cat\nan old man\n" * 20)
-    sides = ("source=train.en", "target=train.de")
-    text = (f"--config.data.source.train_{side}" for side in sides)
-    start = f"--config.train.init_from={run}"
-    assert main(["train", "--config=finetune", "--workdir=tuned", start, *text, *FEW_STEPS]) == 0
-    before, after = (open_run(path).translator() for path in (run, tmp_path / "tuned"))
-    pair = ["the dog sees a cat"], ["the dog sees a cat"]
-    assert after.score(*pair)[0] > before.score(*pair)[0] + 1
+    write_train()
+    words = ["train", "--config=finetune", "--workdir=tuned", f"--config.train.init_from={run}"]
+    assert main([*words, *text_flags("."), *FEW_STEPS]) == 0
+    assert_learned(run, "tuned")
 
 
 def test_a_run_is_not_overwritten(folder, tmp_path):
     run = tmp_path / "run"
-    assert command("import", f"--from={folder}", f"--workdir={run}")[0] == 0
-    before = contents(run)
-    status, line = command("import", f"--from={folder}", f"--workdir={run}")
-    assert status == 2 and "holds a run already; use another folder" in line
-    assert contents(run) == before
+    import_model(folder, run)
+    line = is_refused(run, "import", f"--from={folder}", f"--workdir={run}")
+    assert "holds a run already; use another folder" in line
 
 
-def test_what_is_left_of_an_interrupted_import_may_be_deleted(folder, tmp_path, monkeypatch):
+def test_what_is_left_of_an_interrupted_import_may_be_deleted(
+    folder, tmp_path, monkeypatch, refused
+):
     run = tmp_path / "run"
 
     def killed(*_):
@@ -151,11 +138,11 @@ def test_what_is_left_of_an_interrupted_import_may_be_deleted(folder, tmp_path, 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(run_folder, "write_whole", killed)
         import_model(folder, run)
-    status, line = command("import", f"--from={folder}", f"--workdir={run}")
-    assert status == 2 and f"{run}: holds checkpoints but no config.json" in line
+    line = refused(["import", f"--from={folder}", f"--workdir={run}"])
+    assert f"{run}: holds checkpoints but no config.json" in line
     assert "an import was interrupted; use another folder" in line
     shutil.rmtree(run)
-    assert command("import", f"--from={folder}", f"--workdir={run}")[0] == 0
+    import_model(folder, run)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +170,7 @@ def test_what_is_left_of_an_interrupted_import_may_be_deleted(folder, tmp_path, 
     ],
 )
 def test_what_is_damaged_or_cannot_be_expressed_is_refused(
-    folder, tmp_path, name, content, message
+    folder, tmp_path, refused, name, content, message
 ):
     """A dict holds other values of keys."""
     changed = shutil.copytree(folder, tmp_path / "folder")
@@ -192,11 +179,10 @@ def test_what_is_damaged_or_cannot_be_expressed_is_refused(
     (changed / name).unlink(missing_ok=True)
     if content is not None:
         (changed / name).write_bytes(content)
-    status, line = command("import", f"--from={changed}", f"--workdir={tmp_path / 'run'}")
-    assert status == 2 and message in line
+    assert message in refused(["import", f"--from={changed}", f"--workdir={tmp_path / 'run'}"])
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_is_not_there(tmp_path, capsys):
-    assert main(["import", "--from=./opus/mt/en-de", f"--workdir={tmp_path / 'run'}"]) == 2
-    assert capsys.readouterr().err == "error: ./opus/mt/en-de: no such folder\n"
+def test_a_folder_that_is_not_there(tmp_path, refused):
+    line = refused(["import", "--from=./opus/mt/en-de", f"--workdir={tmp_path / 'run'}"])
+    assert line == "error: ./opus/mt/en-de: no such folder"
