@@ -24,18 +24,17 @@ def test_the_parts_make_the_text(text, most, sentences, language):
         assert len(sentence.splitlines()) == 1
 
 
-def test_a_line_is_one_sentence_if_it_fits():
-    assert cut("One. Two.\n\n  Three. ").sentences == ["One. Two.", "Three."]
-
-
-def test_a_line_is_cut_into_sentences_on_request_or_if_it_is_too_long():
-    two = ["Mr. Smith sleeps.", "He dreams."]
-    assert cut("Mr. Smith sleeps. He dreams.", sentences=True).sentences == two
-    assert cut("Mr. Smith sleeps. He dreams.", most=20).sentences == two
-
-
-def test_a_long_sentence_is_cut_near_its_middle_at_a_space():
-    assert cut("aaa bbb ccc ddd", most=8).sentences == ["aaa bbb", "ccc ddd"]
+@pytest.mark.parametrize(
+    ("text", "options", "sentences"),
+    [
+        ("One. Two.\n\n  Three. ", {}, ["One. Two.", "Three."]),
+        ("Mr. Smith sleeps. He dreams.", {"sentences": True}, ["Mr. Smith sleeps.", "He dreams."]),
+        ("Mr. Smith sleeps. He dreams.", {"most": 20}, ["Mr. Smith sleeps.", "He dreams."]),
+        ("aaa bbb ccc ddd", {"most": 8}, ["aaa bbb", "ccc ddd"]),  # near its middle
+    ],
+)
+def test_a_line_is_cut_on_request_or_if_it_is_too_long(text, options, sentences):
+    assert cut(text, **options).sentences == sentences
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n", "\u2028"])

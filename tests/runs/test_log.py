@@ -30,7 +30,11 @@ def test_messages_wait_for_the_folder_and_carry_the_time(tmp_path):
         LOGGER.warning("careful")
         assert texts(tmp_path)[-1] == "note: careful", "written at once"
     LOGGER.info("after the run")
-    assert texts(tmp_path) == ["before the folder is known", "two", "lines", "note: careful"]
+    with RunLog() as run_log:  # it continues
+        run_log.open(as_path(tmp_path))
+        LOGGER.info("again")
+    first = ["before the folder is known", "two", "lines", "note: careful"]
+    assert texts(tmp_path) == [*first, "again"]
 
 
 def test_an_error_that_ends_the_run_is_logged_but_not_shown(tmp_path, capsys):
@@ -60,14 +64,6 @@ def test_a_refused_run_writes_nowhere(tmp_path, monkeypatch):
         LOGGER.info("something")
         raise UserError("refused")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_continues_in_the_same_log(tmp_path):
-    for text in ("first start", "second start"):
-        with RunLog() as run_log:
-            run_log.open(as_path(tmp_path))
-            LOGGER.info(text)
-    assert texts(tmp_path) == ["first start", "second start"]
 
 
 def test_a_library_is_silent_until_the_caller_asks(capfd):

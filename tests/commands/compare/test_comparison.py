@@ -39,14 +39,8 @@ config = replace(
     ("text", "rows"),
     [
         ("model.d_ff=8,16", [{"model.d_ff": "8"}, {"model.d_ff": "16"}]),
-        (
-            "a.mixers=full,[mamba,full],linear(chunk=2,features=elu)",
-            [
-                {"a.mixers": "full"},
-                {"a.mixers": "mamba,full"},
-                {"a.mixers": "linear(chunk=2,features=elu)"},
-            ],
-        ),
+        ("a=full,[mamba,full]", [{"a": "full"}, {"a": "mamba,full"}]),
+        ("a=linear(chunk=2,features=elu),b", [{"a": "linear(chunk=2,features=elu)"}, {"a": "b"}]),
         ("a,b=x,y", [{"a": "x", "b": "x"}, {"a": "y", "b": "y"}]),
     ],
 )
