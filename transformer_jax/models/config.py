@@ -109,16 +109,10 @@ class ModelConfig:
 
 def mixer_context(config: ModelConfig, *, causal: bool = False) -> MixerContext:
     """The model's side of a mixer's or a position scheme's configuration."""
-    return MixerContext(
-        d_model=config.d_model,
-        num_heads=config.num_heads,
-        head_dim=config.head_dim or config.d_model // config.num_heads,
-        max_length=config.max_length,
-        causal=causal,
-        dtype=config.dtype,
-        matmul_dtype=config.matmul_dtype,
-        param_dtype=config.param_dtype,
-    )
+    names = ("d_model", "num_heads", "max_length", "dtype", "matmul_dtype", "param_dtype")
+    own: dict[str, Any] = {name: getattr(config, name) for name in names}
+    head_dim = config.head_dim or config.d_model // config.num_heads
+    return MixerContext(head_dim=head_dim, causal=causal, **own)
 
 
 def layer_mixers(stack: StackConfig) -> list[MixerConfig]:
