@@ -52,6 +52,7 @@ class MixerContext(PositionContext):
 class MixerConfig:
     """A mixer's options; a subclass in the mixer's file."""
 
+    module: ClassVar[type["Mixer"]]  #: what `build` makes
     #: roles of {"encoder", "decoder", "cross"} that the mixer cannot play -> the reason; a
     #: mixer without an entry in `CROSS_MIXERS` is refused as "cross" without naming it here
     refuses: ClassVar[Refusals] = {}
@@ -78,7 +79,7 @@ class MixerConfig:
 
     def build(self, context: MixerContext, position: Position) -> "Mixer":
         """The Flax module, not yet initialised."""
-        raise NotImplementedError
+        return self.module(self, context, position)
 
     def refuse_unused(self, option: str, why: str) -> None:
         """Raises UserError if an option that this role does not use is not at its default."""
@@ -134,6 +135,7 @@ class Mixer(MixerModule):
 class CrossMixerConfig:
     """Options of a mixer that reads the memory; a subclass in the mixer's file."""
 
+    module: ClassVar[type["CrossMixer"]]  #: what `build` makes
     #: True if the cost grows with the product of the two lengths
     quadratic: ClassVar[bool] = False
 
@@ -142,7 +144,7 @@ class CrossMixerConfig:
 
     def build(self, context: MixerContext) -> "CrossMixer":
         """The Flax module, not yet initialised."""
-        raise NotImplementedError
+        return self.module(self, context)
 
 
 class CrossMixer(MixerModule):

@@ -26,37 +26,20 @@ import numpy as np
 from jax import Array
 from pydantic import NonNegativeInt, PositiveInt
 
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.base import Mixer
 from transformer_jax.mixers.sparse_attention import CachedSparseAttention, SparseConfig
 from transformer_jax.ops.attention import Hooks
 from transformer_jax.ops.block_sparse_attention import num_blocks
 from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.ops.sparse_attention import bigbird_attention, bigbird_reads
-from transformer_jax.positions.base import Position
 
 _plan = lru_cache(maxsize=64)(bigbird_reads)
-
-
-@dataclass(frozen=True)
-class BigBird(SparseConfig):
-    """As many window blocks as there are blocks is full attention."""
-
-    uses_layer: ClassVar[bool] = True
-
-    block_size: PositiveInt = 64  #: tokens in a block; at most model.max_length are used
-    window_blocks: NonNegativeInt = 1  #: read on each side (decoder: before) besides its own
-    global_blocks: NonNegativeInt = 2  #: this many of the first blocks are read by all
-    random_blocks: NonNegativeInt = 3  #: drawn for each block from the others
-    seed: NonNegativeInt = 0  #: of the draw
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        return BigBirdAttention(self, context, position)
 
 
 class BigBirdAttention(CachedSparseAttention):
     """Each block reads its neighbours, the first blocks and some drawn at random."""
 
-    config: BigBird
+    config: "BigBird"
 
     @property
     def block(self) -> int:
@@ -91,3 +74,17 @@ class BigBirdAttention(CachedSparseAttention):
         reads_G = jnp.asarray(self.plan(min(room, self.context.max_length)))[position // self.block]
         at_M = (reads_G[:, None] * self.block + jnp.arange(self.block)[None]).reshape(-1)
         return at_M, (at_M >= 0) & (at_M <= position)
+
+
+@dataclass(frozen=True)
+class BigBird(SparseConfig):
+    """As many window blocks as there are blocks is full attention."""
+
+    module: ClassVar[type[Mixer]] = BigBirdAttention
+    uses_layer: ClassVar[bool] = True
+
+    block_size: PositiveInt = 64  #: tokens in a block; at most model.max_length are used
+    window_blocks: NonNegativeInt = 1  #: read on each side (decoder: before) besides its own
+    global_blocks: NonNegativeInt = 2  #: this many of the first blocks are read by all
+    random_blocks: NonNegativeInt = 3  #: drawn for each block from the others
+    seed: NonNegativeInt = 0  #: of the draw

@@ -50,7 +50,7 @@ class BothWaysConfig(MixerConfig):
 
     def build_causal(self, context: MixerContext, position: Position) -> Mixer:
         """The mixer that reads forwards."""
-        raise NotImplementedError
+        return self.module(self, context, position)
 
     def build(self, context: MixerContext, position: Position) -> Mixer:
         """The causal mixer in the decoder, `BothWays` in the encoder."""

@@ -51,7 +51,6 @@ from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.flash_attention import chosen_kernel, flash_attention
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
 from transformer_jax.ops.partial_attention import QKV
-from transformer_jax.positions.base import Position
 from transformer_jax.settings.types import Positive
 
 #: Fewer queries than this are not worth a kernel of their own.
@@ -81,41 +80,6 @@ class FullOptions:
             )
         if self.sinks and self.implementation == "fused":
             raise UserError("implementation=fused: its kernels have no sinks; give plain or auto")
-
-
-@dataclass(frozen=True)
-class Full(FullOptions, MixerConfig):
-    """Options of full self-attention."""
-
-    quadratic: ClassVar[frozenset[str]] = frozenset({"encoder", "decoder"})
-    honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
-
-    conv_width: NonNegativeInt = 0
-    #: taps of a convolution on q, k and v, in the encoder half of them on what follows; 0 = none
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        return FullAttention(self, context, position)
-
-
-@dataclass(frozen=True)
-class FullCross(FullOptions, CrossMixerConfig):
-    """Options of full attention to the memory."""
-
-    quadratic: ClassVar[bool] = True
-
-    alignment_head: NonNegativeInt | None = None
-    #: the head of the last layer that learns word alignments, with train.alignment_weight; none =
-    #: alignments are the mean of all heads
-
-    def check(self, context: MixerContext, hooks: frozenset[str] = frozenset()) -> None:
-        super().check(context, hooks)
-        if self.alignment_head is not None and self.alignment_head >= context.num_heads:
-            raise UserError(
-                f"alignment_head={self.alignment_head}: the heads are 0 to {context.num_heads - 1}"
-            )
-
-    def build(self, context: MixerContext) -> CrossMixer:
-        return FullCrossAttention(self, context)
 
 
 class Memory(NamedTuple):
@@ -201,7 +165,7 @@ class DotProductAttention(MixerModule):
 class FullAttention(DotProductAttention, Mixer):
     """Self-attention over the whole sequence, or over the past in the decoder."""
 
-    config: Full
+    config: "Full"
 
     def setup(self) -> None:
         super().setup()
@@ -258,6 +222,18 @@ class FullAttention(DotProductAttention, Mixer):
         return self.join(y_BHK, x_BD), cache if window is None else ConvolvedCache(cache, window)
 
 
+@dataclass(frozen=True)
+class Full(FullOptions, MixerConfig):
+    """Options of full self-attention."""
+
+    module: ClassVar[type[Mixer]] = FullAttention
+    quadratic: ClassVar[frozenset[str]] = frozenset({"encoder", "decoder"})
+    honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
+
+    conv_width: NonNegativeInt = 0
+    #: taps of a convolution on q, k and v, in the encoder half of them on what follows; 0 = none
+
+
 def _side_by_side(qkv: QKV) -> Array:
     """[..., H or G, K] -> [..., channels]."""
     return jnp.concatenate([x.reshape(*x.shape[:-2], -1) for x in qkv], axis=-1)
@@ -275,7 +251,7 @@ def _apart(mixed: Array, qkv: QKV) -> QKV:
 class FullCrossAttention(DotProductAttention, CrossMixer):
     """Every target position attends to every real source position."""
 
-    config: FullCross
+    config: "FullCross"
 
     def project(self, memory_BMD: Array, mask_BM: Array) -> Memory:
         """Keys and values of the memory, once a sentence."""
@@ -300,3 +276,22 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
         q_BT1K, k_BM1K = q_BTHK[:, :, head : head + 1], k_BMGK[:, :, group : group + 1]
         scores_B1TM = attention_scores(q_BT1K, k_BM1K, scale=self.config.score_scale)
         return jax.nn.log_softmax(jnp.where(mask_BM[:, None], scores_B1TM[:, 0], MASKED), axis=-1)
+
+
+@dataclass(frozen=True)
+class FullCross(FullOptions, CrossMixerConfig):
+    """Options of full attention to the memory."""
+
+    module: ClassVar[type[CrossMixer]] = FullCrossAttention
+    quadratic: ClassVar[bool] = True
+
+    alignment_head: NonNegativeInt | None = None
+    #: the head of the last layer that learns word alignments, with train.alignment_weight; none =
+    #: alignments are the mean of all heads
+
+    def check(self, context: MixerContext, hooks: frozenset[str] = frozenset()) -> None:
+        super().check(context, hooks)
+        if self.alignment_head is not None and self.alignment_head >= context.num_heads:
+            raise UserError(
+                f"alignment_head={self.alignment_head}: the heads are 0 to {context.num_heads - 1}"
+            )

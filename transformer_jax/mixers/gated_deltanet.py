@@ -30,32 +30,15 @@ from transformer_jax.layers.initializers import (
     softplus_inverse_of_log_uniform,
 )
 from transformer_jax.layers.norms import normalize
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.base import Mixer
 from transformer_jax.mixers.gla import GLA, GLAMixer
 from transformer_jax.ops.delta_rule import delta_rule_scan, delta_rule_step
-from transformer_jax.positions.base import Position
-
-
-@dataclass(frozen=True)
-class GatedDeltaNet(GLA):
-    """Gated DeltaNet's forms and sizes."""
-
-    honours: ClassVar[frozenset[str]] = frozenset()
-
-    decay: Literal["none", "fixed", "head", "channel"] = "head"
-    #: what of the state has a rate of its own; fixed: by head, not learned
-    conv_width: NonNegativeInt = 4  #: taps of the convolution on q, k and v; 0 = none
-    strength: Literal["joint", "apart"] = "joint"
-    #: joint: one number a head says how much is erased and written; apart: by channel, for each
-
-    def build_causal(self, context: MixerContext, position: Position) -> Mixer:
-        return GatedDeltaNetMixer(self, context, position)
 
 
 class GatedDeltaNetMixer(GLAMixer):
     """The causal mixer, without position hooks or attention weights."""
 
-    config: GatedDeltaNet
+    config: "GatedDeltaNet"
     _step = staticmethod(delta_rule_step)
 
     def setup(self) -> None:
@@ -86,3 +69,17 @@ class GatedDeltaNetMixer(GLAMixer):
         else:
             erased = written = nn.sigmoid(self._heads(self.strength(x_BLD)))
         return q, k, v * written, k * erased, self._log_decay(x_BLD)
+
+
+@dataclass(frozen=True)
+class GatedDeltaNet(GLA):
+    """Gated DeltaNet's forms and sizes."""
+
+    module: ClassVar[type[Mixer]] = GatedDeltaNetMixer
+    honours: ClassVar[frozenset[str]] = frozenset()
+
+    decay: Literal["none", "fixed", "head", "channel"] = "head"
+    #: what of the state has a rate of its own; fixed: by head, not learned
+    conv_width: NonNegativeInt = 4  #: taps of the convolution on q, k and v; 0 = none
+    strength: Literal["joint", "apart"] = "joint"
+    #: joint: one number a head says how much is erased and written; apart: by channel, for each

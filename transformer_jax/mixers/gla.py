@@ -31,33 +31,7 @@ from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.scans import decayed_scan, decayed_step
-from transformer_jax.positions.base import Position
 from transformer_jax.settings.types import PowerOfTwo
-
-
-@dataclass(frozen=True)
-class GLA(BothWaysConfig):
-    """Forms and sizes of gated linear attention."""
-
-    knows_order: ClassVar[bool] = True
-    honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
-
-    decay: Literal["none", "fixed", "head", "channel"] = "channel"
-    #: what of the state has a rate of its own; fixed: by head, not learned
-    gate: Literal["silu", "sigmoid"] = "silu"  #: of the output
-    expand: PositiveInt = 1  #: width of the values as a multiple of the keys'
-    conv_width: NonNegativeInt = 0  #: taps of the convolution on q, k and v; 0 = none
-    decay_rank: PositiveInt | None = None
-    #: rank of the map to the decays of channels; None = head_dim
-    chunk: PowerOfTwo = 64  #: positions handled by one matrix product; a power of two
-
-    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        super().check(context, hooks)
-        if self.decay != "channel":
-            self.refuse_unused("decay_rank", "it is of the decays of channels; set decay=channel")
-
-    def build_causal(self, context: MixerContext, position: Position) -> Mixer:
-        return GLAMixer(self, context, position)
 
 
 class GLAMixer(Mixer):
@@ -67,7 +41,7 @@ class GLAMixer(Mixer):
     `_parts` and the chunk, `_step` of a token those and the state.
     """
 
-    config: GLA
+    config: "GLA"
     _scan: ClassVar[Callable[..., Any]] = staticmethod(decayed_scan)
     _step: ClassVar[Callable[..., Any]] = staticmethod(decayed_step)
 
@@ -156,3 +130,26 @@ class GLAMixer(Mixer):
         gate = getattr(nn, self.config.gate)(self.gate(x).astype(jnp.float32))
         y = self.norm(y.reshape(*y.shape[:-2], -1))
         return self.out((y * gate).astype(x.dtype))
+
+
+@dataclass(frozen=True)
+class GLA(BothWaysConfig):
+    """Forms and sizes of gated linear attention."""
+
+    module: ClassVar[type[Mixer]] = GLAMixer
+    knows_order: ClassVar[bool] = True
+    honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
+
+    decay: Literal["none", "fixed", "head", "channel"] = "channel"
+    #: what of the state has a rate of its own; fixed: by head, not learned
+    gate: Literal["silu", "sigmoid"] = "silu"  #: of the output
+    expand: PositiveInt = 1  #: width of the values as a multiple of the keys'
+    conv_width: NonNegativeInt = 0  #: taps of the convolution on q, k and v; 0 = none
+    decay_rank: PositiveInt | None = None
+    #: rank of the map to the decays of channels; None = head_dim
+    chunk: PowerOfTwo = 64  #: positions handled by one matrix product; a power of two
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        super().check(context, hooks)
+        if self.decay != "channel":
+            self.refuse_unused("decay_rank", "it is of the decays of channels; set decay=channel")

@@ -34,34 +34,12 @@ from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.convolutions import long_convolution, short_convolution_step
 from transformer_jax.ops.diagonal_ssm import empty_state
-from transformer_jax.positions.base import Position
-
-
-@dataclass(frozen=True)
-class H3(DiagonalOptions, BothWaysConfig):
-    """H3's sizes."""
-
-    knows_order: ClassVar[bool] = True
-
-    head_dim: PositiveInt = 1  #: P; time, memory and the state grow with it
-    shift_size: PositiveInt = 64  #: tokens that the shift system sees, the present one included
-
-    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        super().check(context, hooks)
-        BothWaysConfig.check(self, context, hooks)
-        if context.d_model % self.head_dim:
-            raise UserError(
-                f"head_dim={self.head_dim}: must divide model.d_model={context.d_model}"
-            )
-
-    def build_causal(self, context: MixerContext, position: Position) -> Mixer:
-        return H3Mixer(self, context, position)
 
 
 class H3Mixer(Mixer):
     """The causal mixer, without position hooks or attention weights."""
 
-    config: H3
+    config: "H3"
 
     def setup(self) -> None:
         c, o = self.context, self.config
@@ -127,3 +105,22 @@ class H3Mixer(Mixer):
         y = (self._heads(q)[..., :, None, :] * pairs).sum(axis=-3)  # [..., P, H]
         y = jnp.swapaxes(y, -1, -2).reshape(q.shape)
         return self.out(y.astype(q.dtype))
+
+
+@dataclass(frozen=True)
+class H3(DiagonalOptions, BothWaysConfig):
+    """H3's sizes."""
+
+    module: ClassVar[type[Mixer]] = H3Mixer
+    knows_order: ClassVar[bool] = True
+
+    head_dim: PositiveInt = 1  #: P; time, memory and the state grow with it
+    shift_size: PositiveInt = 64  #: tokens that the shift system sees, the present one included
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        super().check(context, hooks)
+        BothWaysConfig.check(self, context, hooks)
+        if context.d_model % self.head_dim:
+            raise UserError(
+                f"head_dim={self.head_dim}: must divide model.d_model={context.d_model}"
+            )

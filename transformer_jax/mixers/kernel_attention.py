@@ -35,7 +35,6 @@ from transformer_jax.ops.kernel_attention import (
     read_sums,
     sum_keys,
 )
-from transformer_jax.positions.base import Position
 
 
 class FeatureOptions:
@@ -50,22 +49,6 @@ class FeatureOptions:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelConfig(FeatureOptions, MixerConfig):
-    """What the options of `linear` and `performer` have in common."""
-
-    honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
-
-    chunk: PositiveInt = 64  #: decoder only; training works in chunks; changes cost, not result
-
-    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        if not context.causal:
-            self.refuse_unused("chunk", "only a decoder trains in chunks; set it in model.decoder")
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        return KernelAttention(self, context, position)
-
-
 class FeatureHeads(MixerModule):
     """Projections, for self- and cross-attention."""
 
@@ -76,7 +59,7 @@ class FeatureHeads(MixerModule):
 class KernelAttention(FeatureHeads, Mixer):
     """Self-attention through a feature map."""
 
-    config: KernelConfig
+    config: "KernelConfig"
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         at_L = jnp.arange(x_BLD.shape[1])
@@ -115,18 +98,24 @@ class KernelAttention(FeatureHeads, Mixer):
         return (*rotated, v_BLHV, log_scale_BLH, q_BLHR, k_BLHR)
 
 
-@dataclass(frozen=True)
-class KernelCrossConfig(FeatureOptions, CrossMixerConfig):
-    """What the options of `linear` and `performer` as readers of the memory have in common."""
+@dataclass(frozen=True, kw_only=True)
+class KernelConfig(FeatureOptions, MixerConfig):
+    """What the options of `linear` and `performer` have in common."""
 
-    def build(self, context: MixerContext) -> CrossMixer:
-        return KernelCrossAttention(self, context)
+    module: ClassVar[type[Mixer]] = KernelAttention
+    honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
+
+    chunk: PositiveInt = 64  #: decoder only; training works in chunks; changes cost, not result
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        if not context.causal:
+            self.refuse_unused("chunk", "only a decoder trains in chunks; set it in model.decoder")
 
 
 class KernelCrossAttention(FeatureHeads, CrossMixer):
     """Reads the memory through its sums: a query costs the same for any memory length."""
 
-    config: KernelCrossConfig
+    config: "KernelCrossConfig"
 
     def project(self, memory_BMD: Array, mask_BM: Array) -> KernelSums:
         """K^T V of the memory."""
@@ -138,3 +127,10 @@ class KernelCrossAttention(FeatureHeads, CrossMixer):
         q_BTHR = self.config.query_features(self.heads.queries(x_BTD))
         y_BTHV = read_sums(q_BTHR, projected)
         return self.heads.join(y_BTHV.astype(x_BTD.dtype))
+
+
+@dataclass(frozen=True)
+class KernelCrossConfig(FeatureOptions, CrossMixerConfig):
+    """What the options of `linear` and `performer` as readers of the memory have in common."""
+
+    module: ClassVar[type[CrossMixer]] = KernelCrossAttention

@@ -32,14 +32,12 @@ from transformer_jax.mixers.base import (
     CrossMixerConfig,
     Mixer,
     MixerConfig,
-    MixerContext,
     MixerModule,
     Refusals,
     State,
 )
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import dot_product_attention
-from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
@@ -50,28 +48,6 @@ class LinformerOptions:
     sharing: Literal["none", "heads", "key_value"] = "heads"
     #: "heads": one E and one F for all heads; "key_value": one matrix for both as well
     dropout_rate: DropoutRate = 0.0  #: of the attention weights
-
-
-@dataclass(frozen=True)
-class Linformer(LinformerOptions, MixerConfig):
-    """Options of self-attention through a projected length."""
-
-    refuses: ClassVar[Refusals] = {
-        "decoder": "its length projection mixes all positions, the future too, and cannot be "
-        "masked; use linear or performer, which are linear in the length and causal"
-    }
-    knows_order: ClassVar[bool] = True  # each position has its own column of E and F
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        return LinformerAttention(self, context, position)
-
-
-@dataclass(frozen=True)
-class LinformerCross(LinformerOptions, CrossMixerConfig):
-    """Options of reading the memory through a projected length."""
-
-    def build(self, context: MixerContext) -> CrossMixer:
-        return LinformerCrossAttention(self, context)
 
 
 def _folded(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -152,17 +128,29 @@ class ProjectedAttention(MixerModule):
 class LinformerAttention(ProjectedAttention, Mixer):
     """Bidirectional self-attention through a projected length."""
 
-    config: Linformer
+    config: "Linformer"
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         k_BLHK, v_BLHK = self.heads.keys_values(x_BLD)
         return self.attend(x_BLD, *self.length_projection(k_BLHK, v_BLHK, mask_BL))
 
 
+@dataclass(frozen=True)
+class Linformer(LinformerOptions, MixerConfig):
+    """Options of self-attention through a projected length."""
+
+    module: ClassVar[type[Mixer]] = LinformerAttention
+    refuses: ClassVar[Refusals] = {
+        "decoder": "its length projection mixes all positions, the future too, and cannot be "
+        "masked; use linear or performer, which are linear in the length and causal"
+    }
+    knows_order: ClassVar[bool] = True  # each position has its own column of E and F
+
+
 class LinformerCrossAttention(ProjectedAttention, CrossMixer):
     """Reads R rows of projected memory, whatever the memory's length."""
 
-    config: LinformerCross
+    config: "LinformerCross"
 
     def project(self, memory_BMD: Array, mask_BM: Array) -> State:
         """E K and F V of the memory, [B, R, H, K] each."""
@@ -171,3 +159,10 @@ class LinformerCrossAttention(ProjectedAttention, CrossMixer):
 
     def read(self, x_BTD: Array, projected: State) -> Array:
         return self.attend(x_BTD, *projected)
+
+
+@dataclass(frozen=True)
+class LinformerCross(LinformerOptions, CrossMixerConfig):
+    """Options of reading the memory through a projected length."""
+
+    module: ClassVar[type[CrossMixer]] = LinformerCrossAttention

@@ -21,36 +21,17 @@ import jax.numpy as jnp
 from jax import Array
 from pydantic import PositiveInt
 
-from transformer_jax.mixers.base import Mixer, MixerContext, Refusals
+from transformer_jax.mixers.base import Mixer, Refusals
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.mixers.sparse_attention import SparseAttention, SparseConfig
 from transformer_jax.ops.attention import Hooks
 from transformer_jax.ops.sparse_attention import longformer_attention
-from transformer_jax.positions.base import Position
-
-
-@dataclass(frozen=True)
-class Longformer(SparseConfig):
-    """A window of at least the sequence's length, with shared projections, is full attention."""
-
-    refuses: ClassVar[Refusals] = SparseConfig.refuses | {
-        "decoder": "a global token reads the whole sequence, the future too; use window, or "
-        "bigbird, whose first blocks every later token reads"
-    }
-
-    window: PositiveInt = 128  #: keys seen on each side besides the token itself
-    dilation: PositiveInt = 1  #: distance between the keys seen in the window
-    num_global: PositiveInt = 1  #: this many tokens at the front are read by all and read all
-    share_projections: bool = False  #: one set of projections for local and global attention
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        return LongformerAttention(self, context, position)
 
 
 class LongformerAttention(SparseAttention):
     """Each token reads its neighbours and the global tokens, which read everything."""
 
-    config: Longformer
+    config: "Longformer"
 
     def setup(self) -> None:
         super().setup()
@@ -80,3 +61,19 @@ class LongformerAttention(SparseAttention):
         self.show_weights(lambda values: attend(values, values, Hooks(hooks.bias)), x_BLD)
         y_BLHK = attend(qkv[2], global_qkv[2], hooks)
         return self.heads.join(y_BLHK.astype(qkv[2].dtype))
+
+
+@dataclass(frozen=True)
+class Longformer(SparseConfig):
+    """A window of at least the sequence's length, with shared projections, is full attention."""
+
+    module: ClassVar[type[Mixer]] = LongformerAttention
+    refuses: ClassVar[Refusals] = SparseConfig.refuses | {
+        "decoder": "a global token reads the whole sequence, the future too; use window, or "
+        "bigbird, whose first blocks every later token reads"
+    }
+
+    window: PositiveInt = 128  #: keys seen on each side besides the token itself
+    dilation: PositiveInt = 1  #: distance between the keys seen in the window
+    num_global: PositiveInt = 1  #: this many tokens at the front are read by all and read all
+    share_projections: bool = False  #: one set of projections for local and global attention

@@ -30,34 +30,15 @@ from transformer_jax.layers.initializers import (
 )
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
-from transformer_jax.mixers.base import Mixer, MixerContext, State
+from transformer_jax.mixers.base import Mixer, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.selective_scan import selective_scan, selective_step
-from transformer_jax.positions.base import Position
-
-
-@dataclass(frozen=True)
-class Mamba(BothWaysConfig):
-    """Mamba's sizes."""
-
-    knows_order: ClassVar[bool] = True
-
-    expand: PositiveInt = 2  #: inner channels E as a multiple of d_model
-    state_size: PositiveInt = 16  #: N, the state of each channel
-    conv_width: PositiveInt = 4  #: taps of the convolution
-    dt_rank: PositiveInt | None = None
-    #: rank of the map to the step sizes; None = d_model / 16, rounded up
-    chunk: PositiveInt = 16
-    #: positions whose states exist at one time; on a GPU or TPU so many that they are 256 tokens
-
-    def build_causal(self, context: MixerContext, position: Position) -> Mixer:
-        return MambaMixer(self, context, position)
 
 
 class MambaMixer(Mixer):
     """The causal mixer, without position hooks or attention weights."""
 
-    config: Mamba
+    config: "Mamba"
 
     def setup(self) -> None:
         c, o = self.context, self.config
@@ -107,3 +88,19 @@ class MambaMixer(Mixer):
     def _gated(self, y: Array, x: Array, gate: Array) -> Array:
         y = y + jax.lax.broadcast_to_rank(self.skip, x.ndim) * x.astype(jnp.float32)
         return self.out((y * nn.silu(gate.astype(jnp.float32))).astype(x.dtype))
+
+
+@dataclass(frozen=True)
+class Mamba(BothWaysConfig):
+    """Mamba's sizes."""
+
+    module: ClassVar[type[Mixer]] = MambaMixer
+    knows_order: ClassVar[bool] = True
+
+    expand: PositiveInt = 2  #: inner channels E as a multiple of d_model
+    state_size: PositiveInt = 16  #: N, the state of each channel
+    conv_width: PositiveInt = 4  #: taps of the convolution
+    dt_rank: PositiveInt | None = None
+    #: rank of the map to the step sizes; None = d_model / 16, rounded up
+    chunk: PositiveInt = 16
+    #: positions whose states exist at one time; on a GPU or TPU so many that they are 256 tokens

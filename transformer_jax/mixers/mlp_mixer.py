@@ -28,26 +28,6 @@ from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.ops.sequences import write_token
-from transformer_jax.positions.base import Position
-
-
-@dataclass(frozen=True)
-class MlpMixer(MixerConfig):
-    """Options of token mixing."""
-
-    quadratic: ClassVar[frozenset[str]] = frozenset({"decoder"})
-    knows_order: ClassVar[bool] = True
-
-    hidden: PositiveInt = 256  #: F, hidden units of the encoder's token MLP; encoder only
-
-    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        if context.causal:
-            self.refuse_unused(
-                "hidden", "a decoder has model.max_length hidden units; set it in model.encoder"
-            )
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        return TokenMlp(self, context, position)
 
 
 class MixedSoFar(NamedTuple):
@@ -65,7 +45,7 @@ class MixedSoFar(NamedTuple):
 class TokenMlp(Mixer):
     """An MLP along the length, lower triangular in the decoder."""
 
-    config: MlpMixer
+    config: "MlpMixer"
 
     def setup(self) -> None:
         c = self.context
@@ -129,6 +109,23 @@ class TokenMlp(Mixer):
         column_L = jnp.where(jnp.arange(x_BLD.shape[1]) <= position, column_L, 0)
         y_BD1 = matmul(jnp.swapaxes(x_BLD, 1, 2), column_L[:, None], self.context.matmul_dtype)
         return y_BD1[..., 0] + jax.lax.dynamic_index_in_dim(bias_P, position, keepdims=False)
+
+
+@dataclass(frozen=True)
+class MlpMixer(MixerConfig):
+    """Options of token mixing."""
+
+    module: ClassVar[type[Mixer]] = TokenMlp
+    quadratic: ClassVar[frozenset[str]] = frozenset({"decoder"})
+    knows_order: ClassVar[bool] = True
+
+    hidden: PositiveInt = 256  #: F, hidden units of the encoder's token MLP; encoder only
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        if context.causal:
+            self.refuse_unused(
+                "hidden", "a decoder has model.max_length hidden units; set it in model.encoder"
+            )
 
 
 def _triangular_normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:

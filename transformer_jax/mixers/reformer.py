@@ -38,39 +38,12 @@ from transformer_jax.ops.lsh_attention import (
     lsh_attention_step,
     unit_keys,
 )
-from transformer_jax.positions.base import Position
 
 #: More buckets than this are hashed as a product of two numbers.
 _LARGEST_FACTOR = 64
 
 
-@dataclass(frozen=True)
-class Reformer(MixerConfig):
-    """Options of LSH attention."""
-
-    refuses: ClassVar[Refusals] = {"cross": "its queries are its keys, so both are of one sequence"}
-    honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
-
-    chunk: PositiveInt = 64
-    #: C, tokens in a block; in the decoder, keys that a query sees of its bucket
-    rounds: PositiveInt = 4  #: hashes; more of them miss fewer keys, at the same cost each
-    buckets: PositiveInt | None = None
-    #: 1 or an even number; None = the power of 2 next below 2 max_length / chunk
-    seed: NonNegativeInt = 0  #: of the hash, the same in every layer and head
-    dropout_rate: DropoutRate = 0.0  #: of the attention weights
-
-    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        if self.buckets is not None and self.buckets > 1 and self.buckets % 2:
-            raise UserError(
-                f"buckets={self.buckets}: the hash has a bucket for each direction and its "
-                "opposite; give an even number, 1, or leave it out"
-            )
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        return LshAttention(self, context, position)
-
-
-def bucket_factors(options: Reformer, max_length: int) -> tuple[int, ...]:
+def bucket_factors(options: "Reformer", max_length: int) -> tuple[int, ...]:
     """Even numbers whose product is the number of buckets; none for one bucket."""
     buckets = options.buckets
     if not buckets:
@@ -104,7 +77,7 @@ class BucketCache:
 class LshAttention(Mixer):
     """Self-attention within hash buckets."""
 
-    config: Reformer
+    config: "Reformer"
 
     def setup(self) -> None:
         c, options = self.context, self.config
@@ -166,3 +139,27 @@ class LshAttention(Mixer):
             qk_BLHK, unit_keys(qk_BLHK).astype(qk_BLHK.dtype), positions_L, positions_L
         )
         return q_BLHK, k_BLHK, v_BLHK, bucket_BLHJ
+
+
+@dataclass(frozen=True)
+class Reformer(MixerConfig):
+    """Options of LSH attention."""
+
+    module: ClassVar[type[Mixer]] = LshAttention
+    refuses: ClassVar[Refusals] = {"cross": "its queries are its keys, so both are of one sequence"}
+    honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
+
+    chunk: PositiveInt = 64
+    #: C, tokens in a block; in the decoder, keys that a query sees of its bucket
+    rounds: PositiveInt = 4  #: hashes; more of them miss fewer keys, at the same cost each
+    buckets: PositiveInt | None = None
+    #: 1 or an even number; None = the power of 2 next below 2 max_length / chunk
+    seed: NonNegativeInt = 0  #: of the hash, the same in every layer and head
+    dropout_rate: DropoutRate = 0.0  #: of the attention weights
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        if self.buckets is not None and self.buckets > 1 and self.buckets % 2:
+            raise UserError(
+                f"buckets={self.buckets}: the hash has a bucket for each direction and its "
+                "opposite; give an even number, 1, or leave it out"
+            )

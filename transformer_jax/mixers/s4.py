@@ -23,22 +23,19 @@ from typing import ClassVar
 
 from transformer_jax.layers.diagonal_systems import SystemOptions
 from transformer_jax.layers.dplr_systems import DPLRSystems
-from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext
+from transformer_jax.mixers.base import Mixer, MixerConfig
 from transformer_jax.mixers.s4d import S4DMixer
-from transformer_jax.positions.base import Position
-
-
-@dataclass(frozen=True)
-class S4(SystemOptions, MixerConfig):
-    """S4's sizes."""
-
-    knows_order: ClassVar[bool] = True
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        return S4Mixer(self, context, position)
 
 
 class S4Mixer(S4DMixer):
     """S4D's layer around DPLR systems."""
 
     systems_class = DPLRSystems
+
+
+@dataclass(frozen=True)
+class S4(SystemOptions, MixerConfig):
+    """S4's sizes."""
+
+    module: ClassVar[type[Mixer]] = S4Mixer
+    knows_order: ClassVar[bool] = True

@@ -25,20 +25,9 @@ from jax import Array
 
 from transformer_jax.layers.diagonal_systems import DiagonalOptions, DiagonalSystems
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext
+from transformer_jax.mixers.base import Mixer, MixerConfig
 from transformer_jax.ops.convolutions import long_convolution
 from transformer_jax.ops.diagonal_ssm import ComplexState, empty_state
-from transformer_jax.positions.base import Position
-
-
-@dataclass(frozen=True)
-class S4D(DiagonalOptions, MixerConfig):
-    """S4D's sizes."""
-
-    knows_order: ClassVar[bool] = True
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        return S4DMixer(self, context, position)
 
 
 class S4DMixer(Mixer):
@@ -73,3 +62,11 @@ class S4DMixer(Mixer):
         y = y + jax.lax.broadcast_to_rank(self.skip, x.ndim) * x.astype(jnp.float32)
         value, gate = jnp.split(self.out(nn.gelu(y).astype(x.dtype)), 2, axis=-1)
         return value * nn.sigmoid(gate)
+
+
+@dataclass(frozen=True)
+class S4D(DiagonalOptions, MixerConfig):
+    """S4D's sizes."""
+
+    module: ClassVar[type[Mixer]] = S4DMixer
+    knows_order: ClassVar[bool] = True

@@ -34,46 +34,10 @@ from transformer_jax.ops.scans import scalar_decay_scan, scalar_decay_step
 from transformer_jax.positions.base import Position
 
 
-@dataclass(frozen=True)
-class SSD(BothWaysConfig):
-    """Mamba-2's sizes."""
-
-    knows_order: ClassVar[bool] = True
-
-    combine: Literal["sum", "concat", "one_pass"] = "sum"  # type: ignore[assignment]
-    #: encoder only; concat: side by side, projected; one_pass: one set of weights reads both ways
-    expand: PositiveInt = 2  #: inner channels as a multiple of d_model
-    head_dim: PositiveInt | None = None  #: channels that share a decay; None = the model's head_dim
-    state_size: PositiveInt = 64  #: N, rows of each head's state
-    groups: PositiveInt = 1  #: sets of B and C, each shared by as many heads
-    conv_width: PositiveInt = 4  #: taps of the convolution
-    chunk: PositiveInt = 64
-    #: positions handled by one matrix product; on a GPU or TPU at least 128
-
-    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        super().check(context, hooks)
-        if self.combine == "one_pass":
-            self.refuse_unused("share_weights", "combine=one_pass has one set of weights")
-        inner, head_dim = self.expand * context.d_model, self.head_dim or context.head_dim
-        if inner % head_dim or inner // head_dim % self.groups:
-            raise UserError(
-                f"head_dim={head_dim} and groups={self.groups}: expand * d_model = {inner} "
-                "channels are split into heads of head_dim, and those into groups; choose a "
-                f"divisor of {inner}, and of the number of heads"
-            )
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        build = self.build_causal if self.combine == "one_pass" else super().build
-        return build(context, position)
-
-    def build_causal(self, context: MixerContext, position: Position) -> Mixer:
-        return SSDMixer(self, context, position)
-
-
 class SSDMixer(Mixer):
     """The causal mixer or that of one pass, without position hooks or attention weights."""
 
-    config: SSD
+    config: "SSD"
 
     def setup(self) -> None:
         c, o = self.context, self.config
@@ -150,3 +114,37 @@ class SSDMixer(Mixer):
         y = y + skip * x.astype(jnp.float32)
         y = y.reshape(*y.shape[:-2], -1) * nn.silu(gate.astype(jnp.float32))
         return self.out(self.norm(y))
+
+
+@dataclass(frozen=True)
+class SSD(BothWaysConfig):
+    """Mamba-2's sizes."""
+
+    module: ClassVar[type[Mixer]] = SSDMixer
+    knows_order: ClassVar[bool] = True
+
+    combine: Literal["sum", "concat", "one_pass"] = "sum"  # type: ignore[assignment]
+    #: encoder only; concat: side by side, projected; one_pass: one set of weights reads both ways
+    expand: PositiveInt = 2  #: inner channels as a multiple of d_model
+    head_dim: PositiveInt | None = None  #: channels that share a decay; None = the model's head_dim
+    state_size: PositiveInt = 64  #: N, rows of each head's state
+    groups: PositiveInt = 1  #: sets of B and C, each shared by as many heads
+    conv_width: PositiveInt = 4  #: taps of the convolution
+    chunk: PositiveInt = 64
+    #: positions handled by one matrix product; on a GPU or TPU at least 128
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        super().check(context, hooks)
+        if self.combine == "one_pass":
+            self.refuse_unused("share_weights", "combine=one_pass has one set of weights")
+        inner, head_dim = self.expand * context.d_model, self.head_dim or context.head_dim
+        if inner % head_dim or inner // head_dim % self.groups:
+            raise UserError(
+                f"head_dim={head_dim} and groups={self.groups}: expand * d_model = {inner} "
+                "channels are split into heads of head_dim, and those into groups; choose a "
+                f"divisor of {inner}, and of the number of heads"
+            )
+
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        build = self.build_causal if self.combine == "one_pass" else super().build
+        return build(context, position)

@@ -20,26 +20,15 @@ import jax.numpy as jnp
 from jax import Array
 
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.base import Mixer
 from transformer_jax.mixers.both_ways import BothWaysConfig
 from transformer_jax.ops.scans import states_before
-from transformer_jax.positions.base import Position
-
-
-@dataclass(frozen=True)
-class SSRU(BothWaysConfig):
-    """It has no sizes of its own."""
-
-    knows_order: ClassVar[bool] = True
-
-    def build_causal(self, context: MixerContext, position: Position) -> Mixer:
-        return SSRUMixer(self, context, position)
 
 
 class SSRUMixer(Mixer):
     """The causal mixer, without position hooks or attention weights."""
 
-    config: SSRU
+    config: "SSRU"
 
     def setup(self) -> None:
         d_model = self.context.d_model
@@ -70,3 +59,11 @@ class SSRUMixer(Mixer):
         forget = self.forget(x)
         # sigmoid(-x) is 1 - sigmoid(x) without the loss of digits where f is near 1.
         return jax.nn.sigmoid(forget), jax.nn.sigmoid(-forget) * self.into(x)
+
+
+@dataclass(frozen=True)
+class SSRU(BothWaysConfig):
+    """It has no sizes of its own."""
+
+    module: ClassVar[type[Mixer]] = SSRUMixer
+    knows_order: ClassVar[bool] = True

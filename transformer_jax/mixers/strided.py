@@ -18,37 +18,23 @@ over heads or layers.
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jax import Array
 from pydantic import PositiveInt
 
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.base import Mixer
 from transformer_jax.mixers.sparse_attention import CachedSparseAttention, SparseConfig
 from transformer_jax.ops.attention import Hooks
 from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.ops.sparse_attention import strided_attention
-from transformer_jax.positions.base import Position
-
-
-@dataclass(frozen=True)
-class Strided(SparseConfig):
-    """A stride of 1, or of at least the sequence's length, is full attention."""
-
-    stride: PositiveInt | None = None  #: l; None = the square root of model.max_length, rounded up
-
-    def stride_for(self, max_length: int) -> int:
-        """l in a model of this `max_length`."""
-        return self.stride or math.isqrt(max_length - 1) + 1
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        return StridedAttention(self, context, position)
 
 
 class StridedAttention(CachedSparseAttention):
     """Each token reads its neighbours and every l-th token."""
 
-    config: Strided
+    config: "Strided"
 
     @property
     def stride(self) -> int:
@@ -64,3 +50,16 @@ class StridedAttention(CachedSparseAttention):
         far = jnp.arange(2 * self.stride, room, self.stride)
         at_M = position - jnp.concatenate([near, far])
         return at_M, at_M >= 0
+
+
+@dataclass(frozen=True)
+class Strided(SparseConfig):
+    """A stride of 1, or of at least the sequence's length, is full attention."""
+
+    module: ClassVar[type[Mixer]] = StridedAttention
+
+    stride: PositiveInt | None = None  #: l; None = the square root of model.max_length, rounded up
+
+    def stride_for(self, max_length: int) -> int:
+        """l in a model of this `max_length`."""
+        return self.stride or math.isqrt(max_length - 1) + 1

@@ -13,36 +13,25 @@ of d. In a pattern such as `mixers=(Window(), Full())` other layers do so.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jax import Array
 from pydantic import PositiveInt
 
-from transformer_jax.mixers.base import Mixer, MixerContext, State
+from transformer_jax.mixers.base import Mixer, State
 from transformer_jax.mixers.heads import token_bias
 from transformer_jax.mixers.sparse_attention import SparseAttention, SparseConfig
 from transformer_jax.ops.attention import Hooks
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
 from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.ops.sparse_attention import window_part
-from transformer_jax.positions.base import Position
-
-
-@dataclass(frozen=True)
-class Window(SparseConfig):
-    """A window of at least the sequence's length is full attention."""
-
-    window: PositiveInt = 128  #: keys seen on each side (decoder: behind) besides the token itself
-    dilation: PositiveInt = 1  #: distance between the keys seen
-
-    def build(self, context: MixerContext, position: Position) -> Mixer:
-        return WindowAttention(self, context, position)
 
 
 class WindowAttention(SparseAttention):
     """Each token reads its neighbours."""
 
-    config: Window
+    config: "Window"
 
     def attend(self, qkv: QKV, mask_BL: Array, hooks: Hooks) -> Array:
         o, causal = self.config, self.context.causal
@@ -75,3 +64,13 @@ class WindowAttention(SparseAttention):
         bias_HT = token_bias(self.position, position, position - tokens_ago_T)
         y_BHK = attend_to_cache(q_BHK, seen, reads_T, bias_HT, length=length)
         return self.heads.join(y_BHK), cache
+
+
+@dataclass(frozen=True)
+class Window(SparseConfig):
+    """A window of at least the sequence's length is full attention."""
+
+    module: ClassVar[type[Mixer]] = WindowAttention
+
+    window: PositiveInt = 128  #: keys seen on each side (decoder: behind) besides the token itself
+    dilation: PositiveInt = 1  #: distance between the keys seen

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from transformer_jax.positions.base import Position, PositionConfig, PositionContext
+from transformer_jax.positions.base import Position, PositionConfig
 
 
 def slopes(num_heads: int) -> np.ndarray:
@@ -28,16 +28,6 @@ def slopes(num_heads: int) -> np.ndarray:
     return np.concatenate([first, between[: num_heads - power]]).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class Alibi(PositionConfig):
-    """Attention with linear biases has no options."""
-
-    shift_invariant: ClassVar[bool] = True
-
-    def build(self, context: PositionContext) -> Position:
-        return LinearBias(self, context)
-
-
 class LinearBias(Position):
     """Lowers the scores in proportion to the distance, each head at its own slope."""
 
@@ -45,3 +35,11 @@ class LinearBias(Position):
         """[H, T, M] float32."""
         distances_TM = jnp.abs(q_positions[:, None] - k_positions[None, :]).astype(jnp.float32)
         return distances_TM[None] * -slopes(self.context.num_heads)[:, None, None]
+
+
+@dataclass(frozen=True)
+class Alibi(PositionConfig):
+    """Attention with linear biases has no options."""
+
+    module: ClassVar[type[Position]] = LinearBias
+    shift_invariant: ClassVar[bool] = True

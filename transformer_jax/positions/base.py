@@ -40,6 +40,7 @@ class PositionContext:
 class PositionConfig:
     """A scheme's options; a subclass in the scheme's file."""
 
+    module: ClassVar[type["Position"]]  #: what `build` makes
     #: True if adding the same number to all positions changes nothing
     shift_invariant: ClassVar[bool] = False
 
@@ -52,7 +53,7 @@ class PositionConfig:
 
     def build(self, context: PositionContext) -> "Position":
         """The Flax module, not yet initialised."""
-        raise NotImplementedError
+        return self.module(self, context)
 
     def word_width(self, d_model: int) -> int:
         """Width of the word embeddings that `embed` takes; its result is d_model wide."""

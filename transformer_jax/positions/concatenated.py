@@ -11,6 +11,7 @@ output table had zeros at the position features. An untied projection
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jax import Array
@@ -21,9 +22,23 @@ from transformer_jax.positions.base import Position, PositionConfig, PositionCon
 from transformer_jax.positions.sinusoidal import sinusoids
 
 
+class ConcatenatedSinusoids(Position):
+    """Concatenates the sinusoids to the word embeddings."""
+
+    config: "Concatenated"
+
+    def embed(self, x: Array, positions: Array) -> Array:
+        """x [..., L, D - width] and the sinusoids of positions [L] -> [..., L, D]."""
+        width = self.config.position_width(self.context.d_model)
+        position_LW = sinusoids(positions, width).astype(x.dtype)
+        return jnp.concatenate([x, jnp.broadcast_to(position_LW, (*x.shape[:-1], width))], -1)
+
+
 @dataclass(frozen=True)
 class Concatenated(PositionConfig):
     """Options of concatenated positions."""
+
+    module: ClassVar[type[Position]] = ConcatenatedSinusoids
 
     width: PositiveInt | None = None  #: features that hold the position; None = d_model / 4
 
@@ -34,9 +49,6 @@ class Concatenated(PositionConfig):
                 f"features (model.d_model); it must be between 1 and {context.d_model - 1}"
             )
 
-    def build(self, context: PositionContext) -> Position:
-        return ConcatenatedSinusoids(self, context)
-
     def position_width(self, d_model: int) -> int:
         """Features that hold the position."""
         return d_model // 4 if self.width is None else self.width
@@ -44,15 +56,3 @@ class Concatenated(PositionConfig):
     def word_width(self, d_model: int) -> int:
         """What the position leaves."""
         return d_model - self.position_width(d_model)
-
-
-class ConcatenatedSinusoids(Position):
-    """Concatenates the sinusoids to the word embeddings."""
-
-    config: Concatenated
-
-    def embed(self, x: Array, positions: Array) -> Array:
-        """x [..., L, D - width] and the sinusoids of positions [L] -> [..., L, D]."""
-        width = self.config.position_width(self.context.d_model)
-        position_LW = sinusoids(positions, width).astype(x.dtype)
-        return jnp.concatenate([x, jnp.broadcast_to(position_LW, (*x.shape[:-1], width))], -1)

@@ -8,6 +8,7 @@ longest sentences) are learned badly.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +16,7 @@ from flax import linen as nn
 from jax import Array
 
 from transformer_jax.errors import UserError
-from transformer_jax.positions.base import Position, PositionConfig, PositionContext
-
-
-@dataclass(frozen=True)
-class Learned(PositionConfig):
-    """Learned positions have no options."""
-
-    def build(self, context: PositionContext) -> Position:
-        return LearnedPosition(self, context)
+from transformer_jax.positions.base import Position, PositionConfig
 
 
 class LearnedPosition(Position):
@@ -48,3 +41,10 @@ class LearnedPosition(Position):
         """x [..., L, D] + the vectors of positions [L]."""
         vectors_LD = jnp.take(self.table, positions, axis=0) * self.context.d_model**0.5
         return x + jax.lax.broadcast_to_rank(vectors_LD.astype(x.dtype), x.ndim)
+
+
+@dataclass(frozen=True)
+class Learned(PositionConfig):
+    """Learned positions have no options."""
+
+    module: ClassVar[type[Position]] = LearnedPosition

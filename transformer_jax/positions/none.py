@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from transformer_jax.positions.base import Position, PositionConfig, PositionContext
+from transformer_jax.positions.base import Position, PositionConfig
 
 
 @dataclass(frozen=True)
 class NoPosition(PositionConfig):
     """Every hook is the identity."""
 
+    module: ClassVar[type[Position]] = Position
     shift_invariant: ClassVar[bool] = True
-
-    def build(self, context: PositionContext) -> Position:
-        return Position(self, context)

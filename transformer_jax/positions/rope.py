@@ -19,26 +19,6 @@ from transformer_jax.errors import UserError
 from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 
 
-@dataclass(frozen=True)
-class Rope(PositionConfig):
-    """Options of rotary positions."""
-
-    shift_invariant: ClassVar[bool] = True
-
-    base: Annotated[float, Gt(1.0)] = 10000.0
-    #: the slowest pair turns once in about 2 pi * base positions
-
-    def check(self, context: PositionContext) -> None:
-        if context.head_dim % 2:
-            raise UserError(
-                "rotary positions turn pairs of features and need an even head width, got "
-                f"{context.head_dim}: set model.head_dim"
-            )
-
-    def build(self, context: PositionContext) -> Position:
-        return RotaryPosition(self, context)
-
-
 def rotated(x_BLHK: Array, positions: Array, base: float) -> Array:
     """[..., L, H, K] with neighbouring pairs turned by their angles at positions [L]."""
     width = x_BLHK.shape[-1]
@@ -55,10 +35,28 @@ def rotated(x_BLHK: Array, positions: Array, base: float) -> Array:
 class RotaryPosition(Position):
     """Rotates queries and keys by their positions."""
 
-    config: Rope
+    config: "Rope"
 
     def rotate(
         self, q: Array, k: Array, q_positions: Array, k_positions: Array
     ) -> tuple[Array, Array]:
         base = self.config.base
         return rotated(q, q_positions, base), rotated(k, k_positions, base)
+
+
+@dataclass(frozen=True)
+class Rope(PositionConfig):
+    """Options of rotary positions."""
+
+    module: ClassVar[type[Position]] = RotaryPosition
+    shift_invariant: ClassVar[bool] = True
+
+    base: Annotated[float, Gt(1.0)] = 10000.0
+    #: the slowest pair turns once in about 2 pi * base positions
+
+    def check(self, context: PositionContext) -> None:
+        if context.head_dim % 2:
+            raise UserError(
+                "rotary positions turn pairs of features and need an even head width, got "
+                f"{context.head_dim}: set model.head_dim"
+            )

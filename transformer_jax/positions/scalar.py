@@ -10,6 +10,7 @@ leave [0, 1), so longer sequences are refused.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +18,7 @@ from flax import linen as nn
 from jax import Array
 
 from transformer_jax.errors import UserError
-from transformer_jax.positions.base import Position, PositionConfig, PositionContext
-
-
-@dataclass(frozen=True)
-class Scalar(PositionConfig):
-    """The position as one number has no options."""
-
-    def build(self, context: PositionContext) -> Position:
-        return ScalarPosition(self, context)
+from transformer_jax.positions.base import Position, PositionConfig
 
 
 class ScalarPosition(Position):
@@ -49,3 +42,10 @@ class ScalarPosition(Position):
         share_L1 = positions[:, None].astype(jnp.float32) / self.context.max_length
         added_LD = share_L1 * self.direction[None] * self.context.d_model**0.5
         return x + jax.lax.broadcast_to_rank(added_LD.astype(x.dtype), x.ndim)
+
+
+@dataclass(frozen=True)
+class Scalar(PositionConfig):
+    """The position as one number has no options."""
+
+    module: ClassVar[type[Position]] = ScalarPosition

@@ -12,7 +12,7 @@ Defined for every position, but quality beyond the trained length is not promise
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -38,9 +38,23 @@ def sinusoids(positions_L: Array, features: int, form: Form = "interleaved") -> 
     return pairs_LR2.reshape(positions_L.shape[0], -1)[:, :features]
 
 
+class AddedSinusoids(Position):
+    """Adds the sinusoids to the word embeddings."""
+
+    config: "Sinusoidal"
+
+    def embed(self, x: Array, positions: Array) -> Array:
+        """x [..., L, D] + PE(first + positions [L])."""
+        places = positions + self.config.first
+        added_LD = sinusoids(places, self.context.d_model, self.config.form).astype(x.dtype)
+        return x + jax.lax.broadcast_to_rank(added_LD, x.ndim)
+
+
 @dataclass(frozen=True)
 class Sinusoidal(PositionConfig):
     """Options of sinusoidal positions."""
+
+    module: ClassVar[type[Position]] = AddedSinusoids
 
     form: Form = "interleaved"  #: where sines and cosines are, and their frequencies
     first: NonNegativeInt = 0  #: p of the first token
@@ -51,18 +65,3 @@ class Sinusoidal(PositionConfig):
                 f"form={self.form} has as many sines as cosines: model.d_model must be even and at "
                 f"least 4, got {context.d_model}"
             )
-
-    def build(self, context: PositionContext) -> Position:
-        return AddedSinusoids(self, context)
-
-
-class AddedSinusoids(Position):
-    """Adds the sinusoids to the word embeddings."""
-
-    config: Sinusoidal
-
-    def embed(self, x: Array, positions: Array) -> Array:
-        """x [..., L, D] + PE(first + positions [L])."""
-        places = positions + self.config.first
-        added_LD = sinusoids(places, self.context.d_model, self.config.form).astype(x.dtype)
-        return x + jax.lax.broadcast_to_rank(added_LD, x.ndim)

@@ -28,27 +28,6 @@ from transformer_jax.errors import UserError
 from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 
 
-@dataclass(frozen=True)
-class T5(PositionConfig):
-    """Options of T5's relative bias."""
-
-    shift_invariant: ClassVar[bool] = True
-
-    num_buckets: Annotated[int, Ge(4), MultipleOf(2)] = 32  #: of distances, each with a bias
-    max_distance: PositiveInt = 128  #: distances from here on share the last bucket
-    multiplier: PositiveFloat = 8.0  #: of the table; 1 as in T5, which learns more slowly
-
-    def check(self, context: PositionContext) -> None:
-        if self.max_distance <= self.num_buckets // 2:
-            raise UserError(
-                f"max_distance={self.max_distance}: must be more than half of num_buckets="
-                f"{self.num_buckets}, since the first half hold one distance each"
-            )
-
-    def build(self, context: PositionContext) -> Position:
-        return RelativeBias(self, context)
-
-
 def relative_buckets(
     distances: Array, *, bidirectional: bool, num_buckets: int, max_distance: int
 ) -> Array:
@@ -74,7 +53,7 @@ def relative_buckets(
 class RelativeBias(Position):
     """Adds a learned number for each head and distance bucket to the scores."""
 
-    config: T5
+    config: "T5"
 
     def setup(self) -> None:
         variance = 1.0 / self.config.multiplier**2
@@ -92,3 +71,22 @@ class RelativeBias(Position):
         )
         table = self.config.multiplier * self.table.astype(jnp.float32)
         return jnp.moveaxis(jnp.take(table, buckets_TM, axis=0), -1, 0)
+
+
+@dataclass(frozen=True)
+class T5(PositionConfig):
+    """Options of T5's relative bias."""
+
+    module: ClassVar[type[Position]] = RelativeBias
+    shift_invariant: ClassVar[bool] = True
+
+    num_buckets: Annotated[int, Ge(4), MultipleOf(2)] = 32  #: of distances, each with a bias
+    max_distance: PositiveInt = 128  #: distances from here on share the last bucket
+    multiplier: PositiveFloat = 8.0  #: of the table; 1 as in T5, which learns more slowly
+
+    def check(self, context: PositionContext) -> None:
+        if self.max_distance <= self.num_buckets // 2:
+            raise UserError(
+                f"max_distance={self.max_distance}: must be more than half of num_buckets="
+                f"{self.num_buckets}, since the first half hold one distance each"
+            )
