@@ -155,6 +155,9 @@ def sentences(seed: int, vocab_size: int) -> list[Ids]:
 
 
 def exported(exporter: Exporter, model: TrainedModel, folder: Path, load: Load) -> Runtime:
+    # As in a run, whose parameters are read with an adapter merged.
+    config, params = api.merge_adapter(model.config.model, model.params)
+    model = model._replace(config=replace(model.config, model=config), params=params)
     exporter.check(model.config)
     write(exporter, model, as_path(folder))
     return load(folder, model)

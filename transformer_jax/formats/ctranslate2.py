@@ -23,7 +23,6 @@ from transformer_jax.formats.exporter import (
     TrainedModel,
     check_alignment_head,
     check_expressed,
-    without_adapter,
     write_pieces,
 )
 from transformer_jax.formats.stack_tables import EXPRESSED, StackTables, widened
@@ -82,7 +81,6 @@ class CTranslate2(Exporter):
             _Stack(config.model, causal).check()
 
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
-        model = without_adapter(model)
         config = model.config.model
         spec = _filled_spec(config, model.params)
         source, target = (

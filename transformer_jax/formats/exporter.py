@@ -9,14 +9,17 @@ from etils import epath
 from transformer_jax.config import Config, is_one_variant, walk
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
-from transformer_jax.models.api import Params, merge_adapter
+from transformer_jax.models.api import Params
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.settings.keys import keys_of
 from transformer_jax.settings.variants import ManyOf, flag_text, mark_of
 
 
 class TrainedModel(NamedTuple):
-    """What is exported: the config of a run, the parameters of a checkpoint, the tokenizers."""
+    """What is exported: the config of a run, the parameters of a checkpoint, the tokenizers.
+
+    A low-rank adapter is in the parameters already: `Run.params` merges it.
+    """
 
     config: Config
     params: Params
@@ -29,12 +32,6 @@ def write_pieces(model: TrainedModel, folder: epath.Path) -> None:
     files = model.tokenizers.by_file(lambda each: each.sentencepiece_model)
     for name, content in files.items():
         (folder / name).write_bytes(content)
-
-
-def without_adapter(model: TrainedModel) -> TrainedModel:
-    """The same model with its low-rank adapter, if it has one, put into the weights."""
-    config, params = merge_adapter(model.config.model, model.params)
-    return model._replace(config=dataclasses.replace(model.config, model=config), params=params)
 
 
 class Exporter:

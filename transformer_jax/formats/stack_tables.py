@@ -22,7 +22,7 @@ from transformer_jax.models.config import (
     layer_mixers,
     mixer_context,
 )
-from transformer_jax.models.lora import Lora, NoAdapter
+from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.quantization import NoQuantization
 from transformer_jax.positions.alibi import Alibi
 from transformer_jax.positions.concatenated import Concatenated
@@ -46,7 +46,6 @@ EXPRESSED = {
     ),
     StackConfig: frozenset({"num_layers"}),
     NoAdapter: frozenset(),
-    Lora: frozenset({"rank", "alpha", "targets"}),  # put into the weights
     NoQuantization: frozenset(),
     Full: _ATTENTION,
     FullCross: _ATTENTION,

@@ -232,6 +232,7 @@ class _Distillation:
         """Raises UserError for what is wrong with the student, before hours of translating."""
         from transformer_jax.commands.distil.translations import check_alphabet
         from transformer_jax.models.config import check_model_config
+        from transformer_jax.models.lora import NoAdapter
         from transformer_jax.runs.pretrained import check_named
         from transformer_jax.runs.start import check_training, resolve_start
 
@@ -247,7 +248,8 @@ class _Distillation:
         if self.args.translations:
             check_alphabet(config.tokenizer, self.pairs)
         if self.args.export:
-            self._exporter().check(config)
+            merged = dataclasses.replace(config.model, adapter=NoAdapter())  # as in the export
+            self._exporter().check(dataclasses.replace(config, model=merged))
 
     def translate(self, stop: "StopOnSignals") -> None:
         """Translates the sources; each process has its parts of the lines."""

@@ -35,7 +35,6 @@ from transformer_jax.formats.exporter import (
     Exporter,
     TrainedModel,
     check_alignment_head,
-    without_adapter,
 )
 from transformer_jax.formats.folding import check_like, converted
 from transformer_jax.formats.marian.files import OPTIONS
@@ -51,7 +50,6 @@ from transformer_jax.formats.marian.shortlist import shortlist_of, to_bytes as s
 from transformer_jax.models.api import Params, matrix_boxes
 from transformer_jax.models.calibration import with_alphas
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import MEASURED, by_path
 from transformer_jax.models.quantization import Int8, NoQuantization
 from transformer_jax.ops.matrices import LARGEST
@@ -107,8 +105,7 @@ class Bergamot(Exporter):
 
     def check(self, config: Config) -> None:
         check_alignment_head(config.model, "Bergamot")
-        model = replace(config.model, adapter=NoAdapter())
-        is_int8 = self.quantization == "int8"
+        model, is_int8 = config.model, self.quantization == "int8"
         if isinstance(model.quantize, Int8):
             model, is_int8 = replace(model, quantize=NoQuantization()), True
             if self.quantization == "float32" or self.sentences is not None:
@@ -138,8 +135,7 @@ class Bergamot(Exporter):
         check_like(model, _theirs(model), "Bergamot")
 
     def prepared(self, model: TrainedModel) -> TrainedModel:
-        """The model as it is written: without an adapter, and with the factors measured."""
-        model = without_adapter(model)
+        """The model as it is written: with the factors measured."""
         if self.sentences is None or isinstance(model.config.model.quantize, Int8):
             return model
         return calibrated(model, _read_lines(self.sentences))
@@ -172,7 +168,7 @@ def calibrated(model: TrainedModel, sentences: Sequence[str]) -> TrainedModel:
     """The model with `model.quantize=int8`, whose factors are measured.
 
     Args:
-        model: of floats, without an adapter.
+        model: of floats.
         sentences: of the source language. The model's own greedy translations are the targets.
     """
     config = model.config.model
@@ -198,7 +194,7 @@ def _items(model: TrainedModel, kept: bool) -> dict[str, Item]:
     """The items of the model's file, in int8 if the model is.
 
     Args:
-        model: without an adapter.
+        model: as it is written.
         kept: whether in int8 by the factors of the file that the model was imported from.
     """
     config = model.config.model

@@ -27,7 +27,6 @@ from transformer_jax.formats.exporter import (
     Exporter,
     TrainedModel,
     check_expressed,
-    without_adapter,
     write_pieces,
 )
 from transformer_jax.formats.onnx.graph import BOOL, FLOAT, INT64, Graph
@@ -55,7 +54,6 @@ class Onnx(Exporter):
         check_expressed(replace(config.model, decoder=StackConfig()), EXPRESSED, "ONNX")
 
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
-        model = without_adapter(model)
         (folder / "onnx").mkdir()
         suffix = "_quantized" if self.quantization == "int8" else ""
         for name, half in (("encoder_model", _Encoder), ("decoder_model_merged", _Decoder)):

@@ -16,7 +16,7 @@ a SentencePiece model freely.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from etils import epath
@@ -29,7 +29,6 @@ from transformer_jax.errors import UserError
 from transformer_jax.formats.exporter import (
     Exporter,
     TrainedModel,
-    without_adapter,
 )
 from transformer_jax.formats.families import LAYOUTS
 from transformer_jax.formats.folding import check_like, converted, unlike
@@ -37,7 +36,6 @@ from transformer_jax.formats.safetensors import WEIGHTS
 from transformer_jax.formats.transformers.language_tokens import is_language
 from transformer_jax.formats.transformers.m2m100 import LANGUAGES
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.lora import NoAdapter
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.weights.arrangement import UNUSED, Arrangement, arrange, piece_ids
 from transformer_jax.weights.settings import Settings
@@ -55,7 +53,6 @@ class HuggingFace(Exporter):
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
         from safetensors.numpy import save_file
 
-        model = without_adapter(model)
         config = model.config.model
         family, theirs = self._fitting(config)
         assert config.start_id is not None  # no family has another
@@ -85,7 +82,6 @@ class HuggingFace(Exporter):
         Raises:
             UserError: the model fits none; names the options.
         """
-        config = replace(config, adapter=NoAdapter())
         families = LAYOUTS if self.family == "auto" else [self.family]
         theirs = {family: _in_family(config, family) for family in families}
         nearest = min(theirs, key=lambda family: len(unlike(config, theirs[family])))
