@@ -302,7 +302,7 @@ class _Distillation:
 
     def export(self) -> epath.Path:
         """Writes the student in another format, unless that was done; returns the folder."""
-        from transformer_jax.commands.distil.text import scored_sets
+        from transformer_jax.commands.distil.text import sets_in
         from transformer_jax.formats.export import export
         from transformer_jax.formats.exporters import EXPORTERS
         from transformer_jax.paths import remove_folder
@@ -312,7 +312,7 @@ class _Distillation:
 
         run, exporter, folder = open_run(self.args.workdir), self._exporter(), self.folder
         kind = kind_of(exporter, EXPORTERS)
-        for name in scored_sets(folder / "text"):  # for the card
+        for name in sets_in(folder / "text"):  # for the card
             if f"{name}.best" not in run.scores():
                 evaluate(run, name)  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ from etils import epath
 
 from transformer_jax.data.config import DataConfig
 from transformer_jax.data.filters.review import pairs_used
-from transformer_jax.data.sources.base import SPLITS, Pair
+from transformer_jax.data.sources.base import SPLITS, Pair, Split
 from transformer_jax.data.sources.files import Files, read_parallel
 from transformer_jax.data.splits import fingerprint, has_split, read_pairs
 from transformer_jax.data.tokenizer import SIDES
@@ -91,14 +91,14 @@ def names(folder: epath.Path, name: str) -> tuple[str, str]:
     return str(folder / f"{name}.source"), str(folder / f"{name}.target")
 
 
+def sets_in(folder: epath.Path) -> list[Split]:
+    """Which of the validation and the test set were written."""
+    return [split for split in SPLITS[1:] if Path(names(folder, split)[0]).exists()]
+
+
 def scored_sets(folder: epath.Path) -> dict[str, list[Pair]]:
-    """The pairs of the validation and the test set, as far as they were written."""
-    found: dict[str, list[Pair]] = {}
-    for split in ("validation", "test"):
-        source, target = names(folder, split)
-        if Path(source).exists():
-            found[split] = list(read_parallel(source, target))
-    return found
+    """The pairs of these sets."""
+    return {split: list(read_parallel(*names(folder, split))) for split in sets_in(folder)}
 
 
 def students_text(data: DataConfig, text: epath.Path, *train: epath.Path) -> DataConfig:
@@ -109,9 +109,7 @@ def students_text(data: DataConfig, text: epath.Path, *train: epath.Path) -> Dat
         text: the folder that `write_text` filled.
         train: the folders whose pairs to train on.
     """
-    splits = {"train": train} | {
-        split: (text,) for split in ("validation", "test") if Path(names(text, split)[0]).exists()
-    }
+    splits = {"train": train} | {split: (text,) for split in sets_in(text)}
     files: dict[str, Any] = {
         f"{split}_{side}": tuple(names(each, split)[number] for each in folders)
         for split, folders in splits.items()
