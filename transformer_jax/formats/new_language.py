@@ -16,7 +16,7 @@ from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.formats.exporter import TrainedModel
-from transformer_jax.formats.transformers.language_tokens import is_language
+from transformer_jax.formats.transformers.language_tokens import is_language, one_of
 from transformer_jax.models.api import Params
 from transformer_jax.models.paths import by_path, from_paths
 from transformer_jax.weights.arrangement import UNUSED
@@ -93,11 +93,8 @@ def _token(tokenizer: MappedTokenizer, code: str) -> str:
 def _place_of(tokenizer: MappedTokenizer, code: str) -> int:
     """The id of the token of a language that the model has."""
     if (found := find_tag(tokenizer, code)) is None:
-        names = sorted(_names(tokenizer))
-        raise UserError(
-            f"from_language={code}: not a language of the model; one of {', '.join(names[:6])} ... "
-            f"({len(names)} languages)"
-        )
+        known = one_of(_names(tokenizer))
+        raise UserError(f"from_language={code}: not a language of the model; {known}")
     return found
 
 

@@ -5,7 +5,7 @@ starts with EOS. The target's language token is given and not predicted.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from transformer_jax.errors import UserError
@@ -43,6 +43,11 @@ def fairseq_ids(folder: ModelFolder) -> dict[str, int]:
 def is_language(piece: str) -> bool:
     """Whether a piece is a language token of NLLB or mBART."""
     return bool(_LANGUAGE.fullmatch(piece))
+
+
+def one_of(codes: Collection[str]) -> str:
+    """The first of a model's languages, for a message."""
+    return f"one of {', '.join(sorted(codes)[:6])} ... ({len(codes)} languages)"
 
 
 def added_tokens(folder: ModelFolder) -> dict[str, int]:
@@ -97,10 +102,7 @@ def read_with_language_tokens(
     for side, code in zip(("source", "target"), codes, strict=True):
         if code not in tags:
             what = f"{code!r} is not a language of the model" if code else "needed by this model"
-            raise UserError(
-                f"{side}_language: {what}; one of {', '.join(sorted(tags)[:6])} ... "
-                f"({len(tags)} languages)"
-            )
+            raise UserError(f"{side}_language: {what}; {one_of(tags)}")
     bos = folder.config.get("bos_token_id", int)
     arrangement = folder.arrange(ids, folder.config.number("vocab_size"), bos=bos)
     sentencepiece = folder.content(*SENTENCEPIECE)
