@@ -41,8 +41,7 @@ class StopOnSignals:
         for number in (signal.SIGINT,) if several() else (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._receive)
 
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        del frame
+    def _receive(self, number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
         if several():
             os.kill(os.getpid(), signal.SIGTERM)  # the only signal that `stop_agreed` knows

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.commands.serve.engine import Sentence, languages_of
+from transformer_jax.commands.serve.engine import Documents, Sentence, languages_of
 from transformer_jax.data.language_tags import towards
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
@@ -40,7 +40,7 @@ class CTranslate2Engine:
     """
 
     threads = 1  # each uses all cores
-    documents = None
+    documents: Documents | None = None
 
     def __init__(self, format: str, run: Run, checkpoint: str, **decoding: Any) -> None:
         decode = replace(run.config.decode, **decoding)

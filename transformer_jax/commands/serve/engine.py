@@ -37,10 +37,7 @@ class Engine(Protocol):
     batch_size: int  #: most sentences of one call of `translate`
     threads: int  #: calls that may run at the same time
     max_pieces: int  #: longest sentence that is not cut
-
-    @property
-    def documents(self) -> Documents | None:
-        """How to translate documents, of a model that was trained on blocks of sentences."""
+    documents: Documents | None  #: how to translate them, of a model that was trained on blocks
 
     def encode(self, text: str) -> Sequence[Any]:
         """The pieces of a text."""
