@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from transformer_jax.commands.serve.http import Context, Form, MarkedUp, fields
-from transformer_jax.commands.serve.languages import name_of
+from transformer_jax.commands.serve.languages import detect as detect_among, name_of
 
 
 class Translate(Form):
@@ -59,15 +59,15 @@ async def detect(context: Context, request: Request) -> list[dict[str, Any]]:
     form = await fields(request, Detect, context.limits)
     context.keys.check(form.api_key)
     context.limits.check([form.q])
-    return [_language(code, probability) for code, probability in context.service.detect(form.q)]
+    return [_language(*each) for each in detect_among(form.q, context.service.languages)]
 
 
 async def languages(context: Context, request: Request) -> list[dict[str, Any]]:
     """All languages, each with those that it is translated into."""
-    service = context.service
+    pairs = sorted(context.service.engines)
     return [
-        {"code": code, "name": name_of(code), "targets": service.targets(code)}
-        for code in service.languages
+        {"code": code, "name": name_of(code), "targets": [to for here, to in pairs if here == code]}
+        for code in context.service.languages
     ]
 
 

@@ -85,14 +85,6 @@ class Service:
         """All codes, sorted."""
         return sorted({code for pair in self.engines for code in pair})
 
-    def targets(self, source: str) -> list[str]:
-        """The languages that this one is translated into."""
-        return sorted(there for here, there in self.engines if here == source)
-
-    def detect(self, text: str) -> list[tuple[str, float]]:
-        """(language, probability) of the server's languages, the most probable first."""
-        return detect(text, self.languages)
-
     def code(self, given: str) -> str:
         """Our code for a client's: DE is de; pt-BR is pt if there is no pt-BR, and the reverse."""
         codes = {code.lower(): code for code in self.languages}
@@ -172,7 +164,7 @@ class Service:
         sources = {here for here, there in self.engines if there == target}
         if not sources:
             raise HTTPException(400, f"{target} is not supported")
-        detected = self.detect(text)
+        detected = detect(text, self.languages)
         if detected and detected[0][0] == target and detected[0][1] >= SURE:
             return detected[0]
         found = [each for each in detected if each[0] in sources]
