@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import linen as nn
 
@@ -90,6 +91,42 @@ def test_a_step_of_each_form_is_that_of_the_whole_sequence(name):
 def test_the_encoder_equals_the_loop_both_ways(name, direct_length):
     mixer = build(name, causal=False, direct_length=direct_length)
     assert_the_loop_gives_the_same(name, mixer)
+
+
+def test_one_pass_of_ssd_equals_its_matrix():
+    """Each pair of a row's real tokens has the decays between them, whichever comes first."""
+
+    def silu(x):
+        return x / (1 + np.exp(-x))
+
+    mixer = build("ssd", causal=False, combine="one_pass")
+    params = jax.tree.map(np.asarray, noisy_params(mixer))
+    assert "forwards" not in params
+    got, o = jax.jit(lambda p: mixer.apply({"params": p}, X, MASK))(params), mixer.config
+    for row, length in enumerate(LENGTHS):
+        x = np.asarray(X[row, :length])
+        mixed, taps = naive.linear(params["into"], x), params["conv"]["kernel"]
+        places = [(t, w, t + w - 1) for t in range(length) for w in range(3)]  # centered
+        u = np.array(0 * mixed + params["conv"]["bias"])
+        for t, w, s in places:
+            if 0 <= s < length:
+                u[t] += taps[w] * mixed[s]
+        u = silu(u)
+        values = u[:, : 2 * D].reshape(length, -1, 4)
+        b, c = np.moveaxis(u[:, 2 * D :].reshape(length, 2, o.groups, o.state_size), 1, 0)
+        delta = np.log1p(np.exp(naive.linear(params["delta"], x) + params["delta_bias"]))
+        log_decay = -delta * np.exp(params["log_decay"])
+        y = params["skip"][:, None] * values
+        for t in range(length):
+            for s in range(length):
+                between = log_decay[min(t, s) + 1 : max(t, s) + 1].sum(axis=0)
+                scores = np.repeat((c[t] * b[s]).sum(-1), len(between) // o.groups)
+                y[t] += (scores * np.exp(between) * delta[s])[:, None] * values[s]
+        y = y.reshape(length, -1) * silu(naive.linear(params["gate"], x))
+        parts = y.reshape(length, o.groups, -1)
+        parts = parts / np.sqrt((parts**2).mean(-1, keepdims=True) + 1e-5)
+        want = naive.linear(params["out"], parts.reshape(length, -1) * params["norm"]["scale"])
+        np.testing.assert_allclose(got[row, :length], want, atol=1e-5)
 
 
 def test_one_pass_keeps_the_contract():
