@@ -35,14 +35,12 @@ def pytest_addoption(parser):
     parser.addoption("--write_skipped", metavar="FILE", help="write the skipped tests, one a line")
 
 
-def pytest_collectreport(report):
-    if report.skipped:
-        SKIPPED.append(report.nodeid)
-
-
 def pytest_runtest_logreport(report):
     if report.skipped:
         SKIPPED.append(report.nodeid)
+
+
+pytest_collectreport = pytest_runtest_logreport
 
 
 def pytest_sessionfinish(session):

@@ -9,12 +9,11 @@ uses, and its lines in other files must be enough.
 import contextlib
 import importlib
 import inspect
-import pkgutil
 import re
 import runpy
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -120,8 +119,8 @@ def tests_in(
             if value is not None and value not in row.values():
                 continue
             if "tmp_path" in inspect.signature(test).parameters:
-                row["tmp_path"] = folder / str(len(found))
-                row["tmp_path"].mkdir()
+                row["tmp_path"] = folder / module / str(len(found))
+                row["tmp_path"].mkdir(parents=True)
             found.append(partial(test, **row))
     return found
 
@@ -138,29 +137,8 @@ def _rows(test: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def break_it(
-    tree: Path, patch: pytest.MonkeyPatch, place: str, change: Callable[[Any], Any]
-) -> None:
-    """Changes what a place of the copied package names, such as mixers.mamba:MambaMixer.step."""
-    module, _, names = place.partition(":")
-    copied(tree, f"transformer_jax.{module}")
-    whole = f"transformer_jax.{module}.{names}"
-    patch.setattr(whole, change(pkgutil.resolve_name(whole)))
-
-
 def run_all(tests: list[Callable[[], None]], at_least: int = 1) -> None:
     """Runs the tests, of which there have to be so many."""
     assert len(tests) >= at_least
     for test in tests:
         test()
-
-
-def failures(tests: Iterable[Callable[[], None]]) -> int:
-    """How many of the tests fail."""
-    count = 0
-    for test in tests:
-        try:
-            test()
-        except AssertionError:
-            count += 1
-    return count

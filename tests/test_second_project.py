@@ -126,19 +126,6 @@ def test_its_parts_pass_the_suites(installed, tmp_path):
     assert text["train"][0] == ("seven nine one nine", "7 9 1 9")
 
 
-def test_an_object_of_a_class_without_a_name_is_used_as_it_is(installed):
-    from acme_mt.parts import Narrow
-
-    class Own(Narrow):
-        pass
-
-    from transformer_jax.config import override, validated
-
-    assert validated(tj.DecodeConfig(method=Own())).method == Own()
-    changed = override(tj.DecodeConfig(method=Own()), {"batch_size": 3})  # never seen before
-    assert (changed.method, changed.batch_size) == (Own(), 3)
-
-
 def test_its_loss_is_killed_and_continued_to_the_same_bits(installed, tmp_path):
     from acme_mt import loop
 
