@@ -8,7 +8,6 @@ import pytest
 
 from tests.pages import ROOT
 from transformer_jax.config import override
-from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 
 #: The parts of a model that a row names.
 PARTS = {
@@ -77,38 +76,6 @@ def test_a_row_that_is_done_is_of_the_model_that_the_experiment_trains_today(exp
     done = importlib.import_module("rows").read_rows(experiment.__name__)
     made, row = done[name, 0], experiment.row(name)
     assert (made["parameters"], made["d_ff"]) == (row.parameters, row.config.model.d_ff)
-
-
-def test_rows_of_three_seeds_exist(experiment):
-    assert set(experiment.THREE_SEEDS) <= set(experiment.changes())
-
-
-def test_no_row_is_made_twice(experiment):
-    keys = experiment.keys()
-    folder = importlib.import_module("rows").run_folder
-    assert len({folder("any", *key) for key in keys}) == len(keys)
-
-
-def test_multi30k_has_every_mixer_in_every_part_that_takes_it(captions):
-    changes = importlib.import_module("multi30k_mixers").changes()
-    for part in ("encoder", "decoder"):
-        key = f"model.{part}.mixers"
-        used = [row[key].partition("(")[0] for name, row in changes.items() if part in name]
-        takes = {name for name, mixer in MIXERS.items() if part not in mixer.refuses}
-        assert sorted(used) == sorted(takes - {"full"})
-    crosses = [row["model.cross"] for row in changes.values() if "model.cross" in row]
-    assert {cross.partition("(")[0] for cross in crosses} == set(CROSS_MIXERS) - {"full"}
-
-
-def test_two_more_seeds_are_trained_at_the_rate_that_the_validation_items_choose():
-    rates = importlib.import_module("long_documents_rates")
-    names = [name for points in rates.rows().values() for name in points]
-    assert rates.keys({}) == [(name, 0) for name in names] and len(names) == 18
-    folder = importlib.import_module("rows").run_folder
-    assert len({folder("any", name, 0) for name in names}) == len(names)
-    done = {(name, 0): {"validation": float("at 4e-3" in name)} for name in names}
-    chosen = [name for name in names if "at 4e-3" in name]
-    assert rates.keys(done)[18:] == [(name, seed) for seed in (1, 2) for name in chosen]
 
 
 def test_rows_at_three_rates_have_as_many_parameters_within_a_twentieth():

@@ -32,24 +32,9 @@ def test_a_picture_of_long_documents_has_the_numbers_of_the_rows(name):
     assert drawn == documents.figures()[name]
 
 
-def test_the_rows_in_the_plots_of_long_documents_exist():
-    rows = load_script("rows", "benchmarks").read_rows("long_documents")
-    assert set(documents.DRAWN) <= {name for name, _ in rows}
-
-
 def test_the_log_of_long_documents_has_the_rows():
     """Otherwise: python docs/make_long_documents.py."""
     assert documents.PAGE.read_text(encoding="utf-8") == documents.page()
-
-
-def test_the_tables_are_read_right():
-    text = mixers.PAGE.read_text(encoding="utf-8")
-    encoder, decoder, cross, step = mixers.cost_data(text)
-    assert encoder["full"] == [1500, 34.8] and step["full"] == [0.562, 34.8]  # the mean of seeds
-    assert encoder["mamba"] == [1700, 36.73] and decoder["h3"] == [603, 34.0]
-    assert sorted(cross) == ["full", "performer"]  # those with a score so far
-    growth = mixers.growth_data(text)["training, encoder"]
-    assert growth["full"][-1] == [16384, 63679, 8216]
 
 
 def test_the_terminal_shows_what_the_pages_say():

@@ -67,14 +67,6 @@ def test_slurm_asks_for_another_turn_after_a_preemption_alone(
     assert (asked.read_text() if asked.exists() else "") == "requeue 7\n" * requeued
 
 
-def test_every_way_to_launch_has_its_command():
-    found = [" ".join(command) for command in commands("docs/launch.md")]
-    assert len(found) >= 11
-    assert sum("--distributed" in command for command in found) == 3  # slice, SLURM, Kubernetes
-    assert sum("--coordinator_address" in command for command in found) == 1
-    assert sum(command.startswith("train") for command in found) >= 9
-
-
 def test_the_reader_of_pages_sees_continued_lines(tmp_path, monkeypatch):
     lines = ["```sh", "srun .venv/bin/python train.py --a=1 \\", "    --b=2 --c"]
     page = "\n".join([*lines, "until python eval.py --x; do", "```", ""])
