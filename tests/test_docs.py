@@ -14,12 +14,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 import transformer_jax as tj
 from tests.examples import EXAMPLES, shown_sentences
 from tests.oracles import apart, need
-from tests.pages import PAGES, ROOT, commands, load_script, text_of
+from tests.pages import PAGES, ROOT, blocks, commands, load_script, text_of
 from transformer_jax import paths
 from transformer_jax.commands.compare.rows import split_grid, split_vary
 from transformer_jax.commands.main import parse
@@ -67,15 +69,25 @@ def test_every_example_sentence_is_one_whose_translation_is_tested() -> None:
     assert len(EXAMPLES.values() & shown.keys()) > 2
 
 
-def test_most_pages_have_commands() -> None:
-    assert {page for page, _ in COMMANDS} >= {
-        "README.md",
-        "docs/usage.md",
-        "docs/mixers.md",
-        "docs/corpora.md",
-        "docs/launch.md",
-        "docs/scale.md",
-    }
+def test_the_readme_is_short_and_begins_with_two_commands() -> None:
+    assert len(text_of("README.md").splitlines()) <= 130
+    first = [line.split()[:2] for line in blocks("README.md", "sh")[0].splitlines()]
+    assert first == [["./run", "quickstart"], ["./run", "test"]]
+
+
+def test_the_example_of_the_readme_runs() -> None:
+    (example,) = blocks("README.md", "python")
+    names: dict[str, Any] = {}
+    exec(compile(example, "README.md", "exec"), names)
+    assert names["loss"] < 2.8  # log(16): it has learned something
+    shapes = jax.tree.map(np.shape, names["gradient"])
+    assert shapes == jax.tree.map(np.shape, tj.init(names["config"], jax.random.key(0)))
+
+
+def test_the_readme_names_every_recipe() -> None:
+    named = re.findall(r"\[`(\w+)`\]\(configs/(\w+)\.py\)", text_of("README.md"))
+    assert sorted(name for name, _ in named) == sorted(p.stem for p in ROOT.glob("configs/*.py"))
+    assert all(name == file for name, file in named)
 
 
 def test_the_front_page_links_every_page() -> None:

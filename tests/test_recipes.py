@@ -111,13 +111,6 @@ def test_a_table_that_cannot_be_used_is_refused_with_one_line(tmp_path, text, wo
     assert "recipe.py" in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_table_alone_is_no_recipe(tmp_path):
-    text = "import transformer_jax as tj\nby_pairs = tj.ByPairs(('train.steps',), {20: (1,)})"
-    (tmp_path / "recipe.py").write_text(text)
-    with pytest.raises(UserError, match="must define `config = Config"):
-        open_recipe(tmp_path / "recipe.py")
-
-
 def test_its_name_is_as_good_as_its_file(recipe):
     assert load_recipe(recipe.stem) == load_recipe(recipe)
 

@@ -26,7 +26,6 @@ from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.splits import fingerprint, read_pairs, resolve
 from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.errors import UserError
 from transformer_jax.settings.variants import kind_of, to_text
 
 EN_DE = ("en", "de")
@@ -212,15 +211,6 @@ def test_each_corpus_is_judged_by_itself(data: DataConfig, logged: Any) -> None:
         "1:en-de: 14 pairs, 12 of them used",
         "2:de-en: 14 pairs, 12 of them used",
     ]
-
-
-def test_wrong_options_are_named() -> None:
-    for wrong, words in (
-        ("duplicate", r"'duplicate' is unknown \(did you mean duplicates\?\)"),
-        ("length_ratio(most=1)", r"length_ratio\(most=1\): must be greater than 1"),
-    ):
-        with pytest.raises(UserError, match=words):
-            override(Config(), {"data.filters": wrong})
 
 
 def test_an_empty_text_has_nothing_to_judge() -> None:

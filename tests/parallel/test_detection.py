@@ -9,21 +9,6 @@ from jax._src.clusters import cluster
 
 from transformer_jax.parallel import processes
 
-SLURM = {
-    "SLURM_JOB_ID": "4096",
-    "SLURM_STEP_NODELIST": "node[001-002]",
-    "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_NTASKS": "16",
-    "SLURM_PROCID": "11",
-    "SLURM_LOCALID": "3",
-}
-OPEN_MPI = {
-    "OMPI_MCA_orte_hnp_uri": "16777216.0;tcp://10.0.0.1,10.1.0.1:34911",
-    "OMPI_COMM_WORLD_SIZE": "4",
-    "OMPI_COMM_WORLD_RANK": "2",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-}
-
 
 class Client:
     def connect(self):
@@ -58,15 +43,32 @@ def detected(monkeypatch):
     return ask
 
 
-def test_slurm_gives_each_task_the_gpu_of_its_number_on_the_node(detected):
-    assert detected(SLURM) == ("node001:61440", 16, 11, "3")
+SLURM = {
+    "SLURM_JOB_ID": "4096",
+    "SLURM_STEP_NODELIST": "node[001-002]",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_NTASKS": "16",
+    "SLURM_PROCID": "11",
+    "SLURM_LOCALID": "3",
+}
+ALL = "0,1,2,3,4,5,6,7"
+ONE_TASK_A_NODE = {"SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"}
+OPEN_MPI = {
+    "OMPI_MCA_orte_hnp_uri": "16777216.0;tcp://10.0.0.1,10.1.0.1:34911",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_RANK": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+}
 
 
-def test_one_task_a_node_has_the_gpus_that_a_variable_names(detected):
-    alone = {"SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"}
-    devices = {"JAX_LOCAL_DEVICE_IDS": "0,1,2,3,4,5,6,7"}
-    assert detected(SLURM | alone | devices) == ("node001:61440", 2, 1, "0,1,2,3,4,5,6,7")
-
-
-def test_open_mpi(detected):
-    assert detected(OPEN_MPI) == ("10.0.0.1:61440", 4, 2, "1")
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        (SLURM, ("node001:61440", 16, 11, "3")),  # each task has the GPU of its number
+        (SLURM | ONE_TASK_A_NODE | {"JAX_LOCAL_DEVICE_IDS": ALL}, ("node001:61440", 2, 1, ALL)),
+        (OPEN_MPI, ("10.0.0.1:61440", 4, 2, "1")),
+    ],
+    ids=["SLURM", "SLURM, one task a node", "Open MPI"],
+)
+def test_what_a_cluster_says(detected, variables, expected):
+    assert detected(variables) == expected
