@@ -26,6 +26,8 @@ CASES = {
     "fewer heads of keys than devices": (HEADS, 2, 9, 6, 8, 2, False),
     "heads that are not divided": (CUBE, 4, 5, 6, 3, 3, False),
     "rows that are not divided": (CUBE, 3, 6, 6, 4, 2, True),
+    "two blocks of queries": (CUBE, 4, 520, 300, 2, 2, False),
+    "a block of four is skipped": (CUBE, 4, 530, 530, 2, 2, True),
 }
 
 

@@ -22,7 +22,6 @@ from transformer_jax.ops.flash_attention import (
     blockwise_attention,
     chosen_kernel,
     flash_attention,
-    splash_attention,
 )
 from transformer_jax.ops.sharding import layout
 
@@ -184,42 +183,6 @@ def test_which_kernel(monkeypatch):
         assert chosen(None) == kernel
 
 
-@pytest.mark.parametrize(
-    ("length", "memory", "heads", "groups", "causal"),
-    [
-        (13, 11, 4, 2, False),
-        (13, 13, 4, 4, True),
-        (600, 140, 2, 1, False),  # two blocks of queries
-        (530, 530, 1, 1, True),  # one block of four is skipped
-        (9, 300, 2, 2, False),
-    ],
-)
-def test_the_splash_kernel_is_called_rightly(length, memory, heads, groups, causal):
-    # Interpreted on the CPU: what this shows is our padding, masks, scale and order of heads.
-    # True: as XLA operations. The interpreter of a TPU's memories does not take calls under vmap.
-    from jax.experimental.pallas import tpu as pltpu
-
-    keys = jax.random.split(jax.random.key(0), 4)
-    q = jax.random.normal(keys[0], (2, length, heads, K))
-    k = jax.random.normal(keys[1], (2, memory, groups, K))
-    v = jax.random.normal(keys[2], (2, memory, groups, K))
-    weights = jax.random.normal(keys[3], (2, length, heads, K))
-    mask = jnp.arange(memory)[None] < jnp.array([memory, memory // 2])[:, None]
-
-    def kernel(q, k, v):
-        return splash_attention(q, k, v, mask, causal=causal, scale=0.3)
-
-    def plain(q, k, v):
-        at_T, at_M = jnp.arange(length), jnp.arange(memory)
-        seen = mask[:, None, None] & ((at_M[None] <= at_T[:, None]) | (not causal))
-        return dot_product_attention(q, k, v, seen, scale=0.3)
-
-    with pltpu.force_tpu_interpret_mode(True):
-        got = with_gradients(kernel, (q, k, v), weights)
-    want = with_gradients(plain, (q, k, v), weights)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), got, want)
-
-
 @pytest.fixture(scope="module")
 def on_meshes():
     return with_eight_devices(str(Path(__file__).with_name("kernels_on_a_mesh.py")))
@@ -234,6 +197,8 @@ def on_meshes():
         ("fewer heads of keys than devices", [1, 9, 2, 8], [1, 6, 1, 8]),
         ("heads that are not divided", [1, 5, 3, 8], [1, 6, 3, 8]),
         ("rows that are not divided", [3, 6, 2, 8], [3, 6, 1, 8]),
+        ("two blocks of queries", [1, 520, 1, 8], [1, 300, 1, 8]),
+        ("a block of four is skipped", [1, 530, 1, 8], [1, 530, 1, 8]),
     ],
 )
 def test_each_device_runs_the_kernel_for_its_rows_and_heads(
