@@ -1,25 +1,9 @@
 """Reading HLO and its collectives, on small modules written by hand in the forms of XLA."""
 
-from collections import Counter
-
 import pytest
 
 from tests.plan.hlo_text import INSIDE_COMPUTATIONS, MODULE, SPLASH, instructions
-from transformer_jax.plan.hlo import by_kind, collective, group_size, parse, walk
-
-
-def test_computations_instructions_and_shapes():
-    module = parse(MODULE)
-    assert module.entry == "main"
-    assert set(module.computations) == {"sum", "fused", "turn", "goes_on", "main"}
-    main = {i.name: i for i in module.computations["main"]}
-    assert main["loop"].opcode == "while"
-    assert main["loop"].arrays == (("s32", ()), ("f32", (8, 4)))
-    assert main["loop"].called == "turn"
-    assert main["both"].operands == ["v", "v"]
-    assert [array.bytes for array in main["both"].arrays] == [8 * 4 * 4, 10 * 2]
-    assert main["w"].cycles == 0
-    assert {i.name: i.cycles for i in module.computations["turn"]}["y"] == 200
+from transformer_jax.plan.hlo import by_kind, collective, group_size, parse
 
 
 def test_metadata_of_a_pallas_kernel_has_line_breaks():
@@ -35,13 +19,6 @@ def test_metadata_of_a_pallas_kernel_has_line_breaks():
     assert kernel.target == "tpu_custom_call"
     assert "op_name" in kernel.attributes and "op_name" in module.computations["main"][4].attributes
     assert [arrays[0].sizes for arrays in kernel.inputs][2] == (4, 256, 64)
-
-
-def test_walk_repeats_loops_and_does_not_enter_fusions():
-    times = Counter(i.name for i in walk(parse(MODULE)))
-    assert times["y"] == times["g"] == 5
-    assert times["both"] == 1
-    assert "n" not in times
 
 
 @pytest.mark.parametrize(
@@ -62,7 +39,8 @@ def test_other_text_is_refused():
 
 
 def test_collectives_by_kind_with_loops():
-    # The all-gather makes 16 x 4 floats, five times; the all-reduce sums 148 bytes.
+    # The all-gather makes 16 x 4 floats, five times; the all-reduce sums 8 x 4 floats and ten of
+    # bfloat16.
     assert by_kind(parse(MODULE), 8) == {"all-gather": (5, 5 * 256), "all-reduce": (1, 148)}
 
 

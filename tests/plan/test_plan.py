@@ -22,8 +22,8 @@ from transformer_jax.optimizers.schedules import RsqrtSchedule
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.plan.devices import GIB, Device, Target
 from transformer_jax.plan.gpu import gpu_node
-from transformer_jax.plan.planner import largest_rows, make_plan
-from transformer_jax.plan.programs import Compiler, bytes_per_device, refusal
+from transformer_jax.plan.planner import largest_rows, largest_that_fits, make_plan, rows_that_fill
+from transformer_jax.plan.programs import Compiler, Program, bytes_per_device, refusal
 from transformer_jax.plan.step_time import StepTime
 from transformer_jax.plan.text import as_text
 from transformer_jax.plan.topologies import described, this_machine
@@ -121,12 +121,27 @@ def test_the_text_for_an_unknown_device(made):
     assert "16 pairs of 16 + 16 pieces, 512 on both sides" in text
     assert "none: unknown device" in text
     assert "DOES NOT FIT" not in text and "what would help" not in text
-
-
-def test_a_plan_says_that_it_leaves_out_the_teacher(made):
     taught = override(CONFIG, {"train.teacher": "word_level(run=teacher)"})
-    assert "train.teacher: its parameters" in as_text(dataclasses.replace(made, config=taught))
-    assert "train.teacher" not in as_text(made)
+    told = "train.teacher: its parameters"
+    assert told not in text and told in as_text(dataclasses.replace(made, config=taught))
+
+
+@pytest.mark.parametrize("guess", [1, 90, 100, 110, 3000])
+@pytest.mark.parametrize("limit", [0, 8, 9, 100, 1000])
+def test_the_largest_batch_fits_and_is_near_the_limit(limit, guess):
+    asked = []
+
+    def fits(rows):
+        asked.append(rows)
+        return rows <= limit
+
+    rows = largest_that_fits(fits, guess, 8)
+    assert rows % 8 == 0 and rows <= limit
+    assert rows + 8 > limit or rows > 0.88 * limit
+    assert all(rows % 8 == 0 and rows > 0 for rows in asked)
+    assert len(asked) == len(set(asked)) <= 14
+    program = Program(rows=10, bytes=30, limit=None, compiled=None)
+    assert rows_that_fill(memory=50, fixed=10, program=program) == 20
 
 
 @pytest.mark.slow

@@ -1,12 +1,13 @@
 """The estimated time of a step, and its parts, on small modules written by hand."""
 
 import jax
-import jax.numpy as jnp
 import pytest
 
-from tests.plan.hlo_text import INSIDE_COMPUTATIONS, MODULE, instructions
+from tests.plan.hlo_text import MODULE, instructions
+from tests.small import small_model
+from tests.training import toy
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.config import StackConfig
 from transformer_jax.plan.devices import Device, Target
 from transformer_jax.plan.gpu import NETWORK, NODES, send_rate
 from transformer_jax.plan.hlo import parse
@@ -110,31 +111,14 @@ def test_the_patterns_match_names_of_the_model(part, compiled_step):
 @pytest.fixture(scope="module")
 def compiled_step():
     """The text of a training step of a small model."""
-    config = ModelConfig(
-        source_vocab_size=9,
-        target_vocab_size=9,
-        d_model=8,
-        d_ff=8,
-        num_heads=2,
-        encoder=StackConfig(num_layers=2),
-        decoder=StackConfig(num_layers=1),
-        max_length=8,
-        scan_layers=True,
-    )
-    ids, mask = jnp.ones((2, 4), jnp.int32), jnp.ones((2, 4), bool)
-    batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
-    params = api.init(config, jax.random.key(0))
+    two = StackConfig(num_layers=2)
+    config = small_model(toy.VOCAB, encoder=two, scan_layers=True, max_length=8)
+    params = api.abstract_params(config)
 
     def loss(params):
-        return api.loss(config, params, batch, label_smoothing=0.1)[0]
+        return api.loss(config, params, toy.batch(0), label_smoothing=0.1)[0]
 
     return jax.jit(jax.grad(loss)).lower(params).compile().as_text()
-
-
-def test_collectives_inside_fusions_and_asynchronous_computations_take_time():
-    cycles = 'fusion(%p), backend_config={"estimated_cycles":"10"}, kind=kCustom'
-    text = INSIDE_COMPUTATIONS.replace("fusion(%p), kind=kCustom", cycles)
-    assert estimate(parse(text), slice_of(4, 4)).waiting == pytest.approx(2 * 24e-9)
 
 
 def test_the_computation_waits_for_a_synchronous_collective():
