@@ -11,19 +11,11 @@ from collections.abc import Sequence
 import pytest
 
 from transformer_jax.data.contrast import Item
-from transformer_jax.data.sources.base import BOUNDARY, SPLITS, Pair, Split
-from transformer_jax.data.sources.grammar.patterns import PATTERNS, SHORT_PATTERNS
-from transformer_jax.data.sources.grammar.sentences import sentences
+from transformer_jax.data.sources.base import SPLITS, Pair, Split
 from transformer_jax.data.sources.grammar_documents import GrammarDocuments
 from transformer_jax.data.sources.grammar_documents.contrast import contrast_items, num_words
 from transformer_jax.data.sources.grammar_documents.documents import Line
-from transformer_jax.data.sources.grammar_documents.kinds import (
-    INVENTED,
-    KINDS,
-    MEANINGS,
-    SYNONYMS,
-    TOPICS,
-)
+from transformer_jax.data.sources.grammar_documents.kinds import KINDS, MEANINGS, SYNONYMS
 from transformer_jax.errors import UserError
 
 KIND_NAMES = list(KINDS)
@@ -82,10 +74,13 @@ def marked_word(line: Line) -> tuple[str, set[str]]:
     return right[place], others
 
 
-def test_the_documents_stay_whatever_the_grammar_has_besides() -> None:
+def test_documents_and_items_stay_whatever_the_grammar_has_besides() -> None:
     source = GrammarDocuments(documents=100, held_out=20, most=60)
-    text = json.dumps([list(source.pairs(split, EN_DE)) for split in SPLITS], ensure_ascii=False)
-    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "0c55b4af6abb720d"
+    items = [list(contrast_items(kind, 20, 40)) for kind in KIND_NAMES]
+    found = [list(source.pairs(split, EN_DE)) for split in SPLITS], items
+    digests = [hashlib.sha256(json.dumps(text, ensure_ascii=False).encode()) for text in found]
+    known = ["0c55b4af6abb720d", "7fb0c865192cd2f1"]
+    assert [digest.hexdigest()[:16] for digest in digests] == known
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -95,16 +90,6 @@ def test_the_rules_alone_decide_every_marked_word(kind: str, split: Split) -> No
         marked = {i: marked_word(line)[0] for i, line in enumerate(lines) if line.wrong}
         assert marked
         assert read_document([line.pair for line in lines]) == marked
-
-
-@pytest.mark.parametrize("kind", KIND_NAMES)
-def test_nothing_between_a_fact_and_its_mark_decides(kind: str) -> None:
-    for lines in documents(kind, "test", 40, most=60):
-        for number, line in enumerate(lines):
-            if line.decided_by is not None:
-                assert line.decided_by < number
-                after = [line.pair for line in lines[line.decided_by + 1 : number + 1]]
-                assert len(after) - 1 not in read_document(after)
 
 
 def within_chance(right: int, count: int, chance: float) -> bool:
@@ -176,14 +161,6 @@ def test_distances_are_what_they_say(kind: str, distance: int, length) -> None:
         deciding = right[facts - 1].split()[-1]
         assert length(deciding) + sum(map(length, right[facts:-1])) == distance
         assert item.category == f"{kind}/{distance}"
-
-
-@pytest.mark.parametrize("distance", range(1, 12))
-def test_a_short_distance_is_never_longer_than_asked(distance: int) -> None:
-    for item in contrast_items("agreement", distance, 20):
-        *between, _ = item.right.split(" <sep> ")[1:]
-        real = 1 + sum(map(num_words, between))
-        assert distance - 2 <= real <= distance
 
 
 def test_definitions_of_any_place_are_asked_for() -> None:
@@ -260,85 +237,6 @@ def test_contrast_items_are_from_the_test_split(kind: str) -> None:
         assert (fact, source[-1]) not in train
         if kind in ("recall", "order"):
             assert fact not in {fact for fact, _ in train}
-
-
-@pytest.mark.parametrize("kind", ["recall", "order"])
-def test_pairings_of_words_and_meanings_are_disjoint(kind: str) -> None:
-    pairings: dict[Split, set[tuple[str, str]]] = {}
-    for split in SPLITS:
-        pairings[split] = {
-            (line.pair[0].split()[1], line.pair[0].split()[-1])
-            for lines in documents(kind, split, 1500, most=20)
-            for line in lines
-            if line.pair[0].split()[-1].rstrip(".") in MEANING_OF_PLURAL
-            and line.pair[0].split()[1] in {noun.english_plural for noun in INVENTED}
-        }
-    assert len(pairings["train"]) == len(pairings["test"]) == 256
-    assert pairings["test"] == pairings["validation"]
-    assert not pairings["train"] & pairings["test"]
-
-
-def test_other_sentences_do_not_touch_what_is_marked() -> None:
-    drawn = itertools.islice(sentences(7, (*PATTERNS, *SHORT_PATTERNS)), 40_000)
-    invented = {noun.english_plural for noun in INVENTED} | SYNONYM_NOUNS
-    german_words = {noun.german for pair in SYNONYMS for noun in pair}
-    for english, german in drawn:
-        assert not english.startswith(("It ", "Here "))
-        assert not set(re.findall(r"\w+", english)) & invented
-        assert not set(re.findall(r"\w+", german)) & german_words
-        assert not re.match(r"The \w+ are (?:now )?(?:hat|clock|book|chair|lamp|boat)", english)
-
-
-def test_things_of_other_genders_are_between() -> None:
-    articles: Counter[bool] = Counter()
-    for item in contrast_items("agreement", 200, 50):
-        between = " ".join(item.right.split(" <sep> ")[1:-1])
-        genders = {
-            gender
-            for gender, nouns in TOPICS.items()
-            if any(re.search(rf"\b{noun.german}\b", between) for noun in nouns)
-        }
-        articles[len(genders) == 3] += 1
-    assert articles[True] >= 30
-
-
-def test_each_doubling_of_the_length_has_as_many_sentences() -> None:
-    source = GrammarDocuments(documents=1, least=2, most=63)
-    lengths = [len(source.lines("train", number)) for number in range(1500)]
-    sentences: Counter[int] = Counter()
-    for length in lengths:
-        sentences[length.bit_length()] += length
-    assert sentences.keys() == set(range(2, 7))
-    assert max(sentences.values()) < 1.5 * min(sentences.values())
-    longest = GrammarDocuments(documents=1, least=500, most=1000)
-    lengths = [len(longest.lines("train", number)) for number in range(40)]
-    assert min(lengths) >= 500 and 900 < max(lengths) <= 1000
-
-
-@pytest.mark.parametrize("kind", KIND_NAMES)
-def test_short_and_long_distances_are_in_the_training_text(kind: str) -> None:
-    """In sentences; each doubling is about as likely for the first mark of a document."""
-    first = []
-    for lines in documents(kind, "train", 60, least=500, most=1000):
-        (number, fact), *_ = (
-            (i, line.decided_by) for i, line in enumerate(lines) if line.decided_by is not None
-        )
-        first.append(number - fact)
-    doublings = Counter(distance.bit_length() for distance in first)
-    assert len(doublings) >= 8
-    assert max(doublings.values()) < 60 / 2
-
-
-def test_a_boundary_ends_each_document_and_is_nowhere_else() -> None:
-    source = GrammarDocuments(documents=30, held_out=3, most=30)
-    for split, count in (("train", 30), ("validation", 3), ("test", 3)):
-        pairs = list(source.pairs(split, EN_DE))
-        assert pairs[-1] == BOUNDARY
-        cut = [
-            list(group) for is_end, group in itertools.groupby(pairs, BOUNDARY.__eq__) if not is_end
-        ]
-        assert cut == [[line.pair for line in source.lines(split, n)] for n in range(count)]
-        assert pairs.count(BOUNDARY) == count
 
 
 def test_the_options_change_the_text_and_the_fingerprint() -> None:
