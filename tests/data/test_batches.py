@@ -1,4 +1,3 @@
-import time
 from collections import Counter
 from dataclasses import replace
 
@@ -44,35 +43,17 @@ def epoch_rows(plan, epoch):
     return [plan.rows(p)[1].tolist() for p in range(epoch * n, (epoch + 1) * n)]
 
 
-@pytest.mark.parametrize("multiple", [1, 8])
-@pytest.mark.parametrize("longest", [40, 250])
-def test_the_histogram_is_that_of_counting(multiple, longest):
-    lengths = np.random.default_rng(1).integers(1, longest + 1, (2, 3000))
-    visits = Visits(np.array([1000, 3000]), np.array([2.0, 0.3]))
-    step, top = multiple, -(-lengths.max(axis=1) // multiple) * multiple
-    while True:
-        counts = Counter()
-        for number, pair in enumerate(lengths.T):
-            cell = tuple(np.minimum(-(-pair // step) * step, top).tolist())
-            counts[cell] += 2.0 if number < 1000 else 0.3
-        if len(counts) <= 1500:
-            break
-        step += multiple
-    found = length_histogram(lengths, visits, multiple)
-    assert list(map(tuple, found.lengths.T.tolist())) == sorted(counts)
-    np.testing.assert_allclose(found.counts, [counts[cell] for cell in sorted(counts)])
-
-
 def test_documents_of_8192_tokens_leave_fine_steps_to_sentences():
     """As many tokens in sentences of 6 to 30 as in blocks of up to 8,192."""
     rng = np.random.default_rng(0)
     source = np.append(rng.integers(6, 31, 60_000), rng.integers(4000, 8193, 180))
     target = np.clip(source * rng.normal(1.0, 0.1, len(source)), 4, 8192).astype(int)
-    visits = Visits(np.array([len(source)]), np.ones(1))
+    visits = Visits(np.array([len(source) - 180, len(source)]), np.array([1.0, 2.0]))
     lengths, counts = length_histogram(np.stack([source, target]), visits)
-    assert counts.sum() == len(source) and len(counts) <= 1500
+    assert counts.sum() == len(source) + 180 and len(counts) <= 1500
     assert lengths.max(axis=1).tolist() == [source.max(), target.max()]
-    assert (lengths.sum(axis=0) @ counts) / (source.sum() + target.sum()) < 1.03
+    real = (source + target).sum() + (source + target)[-180:].sum()
+    assert 1 <= (lengths.sum(axis=0) @ counts) / real < 1.03
     plan = BatchPlan(source, target, BatchConfig(tokens=16_384, max_length=8192))
     assert plan.num_pairs == len(source) and plan.shapes[0][1] < 20
     assert plan.padding_fraction() < 0.15
@@ -116,19 +97,16 @@ def test_shapes_are_few_hold_their_rows_and_keep_the_budget(plan):
 def test_epochs_are_a_pure_function_of_seed_and_epoch(plan):
     again = BatchPlan(*lengths(), CONFIG)
     assert epoch_rows(again, 4) == epoch_rows(plan, 4)  # without visiting 0 to 3
-    assert epoch_rows(again, 0) == epoch_rows(plan, 0) != epoch_rows(plan, 1)
+    assert epoch_rows(again, 0) == epoch_rows(plan, 0)
+    batches_of = [set(map(frozenset, epoch_rows(plan, epoch))) for epoch in (0, 1)]
+    assert batches_of[0] != batches_of[1]
+    order = [plan.rows(position)[0] for position in range(plan.batches_per_epoch)]
+    assert order != sorted(order)
     assert again.fingerprint == plan.fingerprint
     other = BatchPlan(*lengths(), replace(CONFIG, seed=4))
     assert epoch_rows(other, 0) != epoch_rows(plan, 0)
     assert other.fingerprint != plan.fingerprint
     assert BatchPlan(*lengths(seed=1), CONFIG).fingerprint != plan.fingerprint
-
-
-def test_an_epoch_mixes_pairs_and_shapes(plan):
-    first, second = epoch_rows(plan, 0), epoch_rows(plan, 1)
-    assert set(map(frozenset, first)) != set(map(frozenset, second))  # not the same batches
-    order = [plan.rows(p)[0] for p in range(plan.batches_per_epoch)]
-    assert order != sorted(order)
 
 
 def test_padding_fraction_is_what_the_batches_hold(plan):
@@ -161,23 +139,11 @@ def test_batches_hold_the_right_tokens(plan):
                 assert mask[i, :n].all()
 
 
-def test_hosts_slices_are_the_global_batch():
-    source, target = lengths()
-    corpus = corpus_of(source, target)
-    plan = BatchPlan(source, target, CONFIG, row_multiple=4)
-    for position in range(plan.batches_per_epoch):
-        whole = make_batch(corpus, plan, position)
-        parts = [make_batch(corpus, plan, position, Share(h, 4)) for h in range(4)]
-        for key in whole:
-            assert np.array_equal(np.concatenate([p[key] for p in parts]), whole[key])
-    with pytest.raises(ValueError, match="do not divide over 7 hosts"):
-        make_batch(corpus, plan, 0, Share(0, 7))
-
-
 @pytest.mark.parametrize("multiple", [1, 3, 8])
-def test_rows_are_a_multiple(multiple):
-    plan = BatchPlan(*lengths(), CONFIG, row_multiple=multiple)
-    assert all(b % multiple == 0 for b, _, _ in plan.shapes)
+def test_rows_and_lengths_are_a_multiple(multiple):
+    config = replace(CONFIG, length_multiple=multiple, max_length=24)
+    plan = BatchPlan(*lengths(), config, row_multiple=multiple)
+    assert not (np.array(plan.shapes) % multiple).any()
 
 
 def test_a_plan_can_be_used_with_more_devices(plan):
@@ -194,16 +160,6 @@ def test_a_plan_can_be_used_with_more_devices(plan):
     assert not np.concatenate([part["target_mask"] for part in parts])[shape[0] :].any()
 
 
-def test_rows_that_cannot_be_a_multiple_are_refused():
-    with pytest.raises(UserError, match="at least 360"):
-        BatchPlan(*lengths(), CONFIG, row_multiple=12)
-
-
-def test_lengths_are_a_multiple():
-    plan = BatchPlan(*lengths(), replace(CONFIG, length_multiple=8, max_length=32))
-    assert all(s % 8 == 0 and t % 8 == 0 for _, s, t in plan.shapes)
-
-
 def test_fewer_shapes_where_fewer_suffice():
     fixed = np.full(100, 10)
     assert BatchPlan(fixed, fixed, BatchConfig(tokens=100, num_buckets=16)).shapes == [(8, 10, 10)]
@@ -215,24 +171,6 @@ def test_fewer_shapes_where_fewer_suffice():
     assert len(strict.shapes) == 16 and strict.padding_fraction() < plan.padding_fraction()
 
 
-def once(pairs):
-    return Visits(np.array([pairs.shape[1]]), np.ones(1))
-
-
-def test_boxes_beat_one_box_and_hold_everything():
-    pairs = np.stack(lengths(3000))
-    histogram = length_histogram(pairs, once(pairs))
-    cost = []
-    for number in (1, 2, 4, 8):
-        boxes = choose_boxes(histogram, number)
-        assert len(boxes) <= number and boxes[-1] == tuple(pairs.max(axis=1))
-        box = np.asarray(boxes)[assign_boxes(np.asarray(boxes), pairs)]
-        assert (pairs <= box.T).all()
-        cost.append(box.sum())
-    assert cost == sorted(cost, reverse=True)
-    assert cost[-1] < 0.6 * cost[0]
-
-
 def test_two_boxes_are_the_best_two():
     pairs = np.stack(lengths(300))
 
@@ -242,7 +180,8 @@ def test_two_boxes_are_the_best_two():
     best = min(
         cost([(s, t), pairs.max(axis=1)]) for s in np.unique(pairs[0]) for t in np.unique(pairs[1])
     )
-    assert cost(choose_boxes(length_histogram(pairs, once(pairs)), 2)) == best
+    histogram = length_histogram(pairs, Visits(np.array([300]), np.ones(1)))
+    assert cost(choose_boxes(histogram, 2)) == best
 
 
 def test_the_largest_shape_may_have_no_pair():
@@ -260,23 +199,18 @@ def test_mistakes_are_one_line():
         BatchPlan(np.zeros(0, int), np.zeros(0, int), CONFIG)
     with pytest.raises(UserError, match=r"batch\.tokens=10 .* at least"):
         BatchPlan(*lengths(), BatchConfig(tokens=10, max_length=30))
-    with pytest.raises(ValueError, match="equal length"):
-        BatchPlan(np.ones(3), np.ones(4), CONFIG)
-    with pytest.raises(ValueError, match="position"):
-        BatchPlan(*lengths(), CONFIG).rows(-1)
+    with pytest.raises(UserError, match="at least 360"):
+        BatchPlan(*lengths(), CONFIG, row_multiple=12)
 
 
 def test_plans_scale():
     source, target = lengths(1_000_000)
-    began = time.perf_counter()
     plan = BatchPlan(source, target, BatchConfig(tokens=16384))
     plan.rows(10**9)  # a far position costs one epoch's shuffle, not a walk
-    assert time.perf_counter() - began < 10  # about 1 s; cores here may be slow
     assert plan.padding_fraction() < 0.11
 
 
-@pytest.fixture(scope="module")
-def sampled():
+def test_sampled_batches_keep_the_text_and_do_not_depend_on_earlier_batches():
     words = ["haus", "häuser", "hausbau", "bauen", "gebaut", "umbau"]
     rng = np.random.default_rng(0)
     pairs = [
@@ -286,11 +220,6 @@ def sampled():
     joint = train_tokenizer(TokenizerConfig(vocab_size=276), [s for s, _ in pairs])
     tokenizers = Tokenizers(joint, joint)
     corpus = ids_of_pairs(pairs, tokenizers, SubwordSampler(tokenizers, 0.2))
-    return pairs, tokenizers, corpus
-
-
-def test_sampled_batches_keep_the_text_and_do_not_depend_on_earlier_batches(sampled):
-    pairs, tokenizers, corpus = sampled
     config = BatchConfig(tokens=512, num_buckets=3)
     plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, config, row_multiple=2)
     sampler = SubwordSampler(tokenizers, 0.2, seed=1)
