@@ -22,20 +22,15 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
 from transformer_jax.paths import as_path
-from transformer_jax.plan.hlo import by_kind, parse
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.folder import open_run
 from transformer_jax.training.trainer import Trainer
-from transformer_jax.translation.model import Model
-from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.translation.translator import Translator
 
 MESHES = {
     "one": MeshConfig(data=1),
     "data8": MeshConfig(data=8),
     "data8_bfloat16": MeshConfig(data=8),  # which adds up gradients
-    "data4_fsdp2": MeshConfig(data=4, fsdp=2),
-    "data2_fsdp4": MeshConfig(data=2, fsdp=4),
     "fsdp8": MeshConfig(data=1, fsdp=8),
     "all": MeshConfig(data=2, fsdp=2, tensor=2),
     "tensor4": MeshConfig(data=2, tensor=4),
@@ -46,9 +41,9 @@ TRAIN = replace(toy.TRAIN, ema_decay=0.9)
 SOURCES = ["4 5 6", "7", "11 10 9 8 7", "", "5 5 5 4"] * 3
 
 
-def train(mesh, steps, reduce_dtype):
+def train(mesh, steps, *, model=MODEL, reduce_dtype="float32"):
     """(the last state, the mean loss of each step)."""
-    trainer = Trainer(MODEL, replace(TRAIN, steps=steps, reduce_dtype=reduce_dtype), mesh)
+    trainer = Trainer(model, replace(TRAIN, steps=steps, reduce_dtype=reduce_dtype), mesh)
     state, step = trainer.init(), trainer.step
     losses = []
     for position in range(steps):
@@ -62,29 +57,19 @@ def bytes_per_device(tree):
     return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(tree))
 
 
-def translations(params, mesh, method, **decode):
+def mesh_of(name):
+    """On the first device alone for "one"."""
+    return make_mesh(MESHES[name], jax.devices()[:1] if name == "one" else None)
+
+
+def translations(params, mesh, method, model=MODEL, **decode):
     tokenizers = SimpleNamespace(source=toy.Numbers(), target=toy.Numbers())
     limits = {"max_length_factor": 1.0, "max_length_offset": 2}
     decode = DecodeConfig(batch_size=3, method=method, **limits, **decode)
-    translator = Translator(MODEL, params, tokenizers, decode, mesh=mesh)
+    translator = Translator(model, params, tokenizers, decode, mesh=mesh)
     best = [first for first, *_ in translator.decode(SOURCES).translations]
     scored = translator.score(SOURCES, [one.text for one in best])
     return [one.text for one in best], [one.score for one in best], scored.tolist()
-
-
-def decode_collectives(params, mesh):
-    """Kinds of collectives in a beam search as compiled."""
-    rows = jax.device_put(np.ones((8, 6), np.int32), batch_sharding(mesh))
-    one = jax.device_put(np.ones(8, np.int32), batch_sharding(mesh))
-    lowered = decode_batch.lower(
-        params,
-        Sources(rows, rows > 0, one, one),
-        model=Model((MODEL,)),
-        method=Beam(beam_size=2),
-        max_length=6,
-        mesh=mesh,
-    )
-    return sorted(by_kind(parse(lowered.compile().as_text()), 8))
 
 
 def most_bytes_on_a_device(tree):
@@ -116,9 +101,9 @@ def main(folder):
     # Every mesh translates with the same parameters: those that one device arrived at.
     found_on_one = None
     for name in names:
-        devices = jax.devices()[:1] if name == "one" else None
-        mesh = make_mesh(MESHES[name], devices)
-        state, losses = train(mesh, steps, "bfloat16" if "bfloat16" in name else "float32")
+        mesh = mesh_of(name)
+        reduce_dtype = "bfloat16" if "bfloat16" in name else "float32"
+        state, losses = train(mesh, steps, reduce_dtype=reduce_dtype)
         if found_on_one is None:
             found_on_one = jax.device_get(state.ema)
             save(folder, state)
@@ -130,7 +115,6 @@ def main(folder):
             "restored_bytes": most_bytes_on_a_device(params),
             "optimizer_bytes": bytes_per_device(state.opt_state),
             "average_bytes": bytes_per_device(state.ema),
-            "decode_collectives": decode_collectives(params, mesh) if name == "data8" else [],
         }
         if name != "data8_bfloat16":
             seen[name]["beam"] = translations(params, mesh, Beam(beam_size=3))
