@@ -373,9 +373,7 @@ def shape_of_16_by_24(*other):
         (lambda content: content.replace(b"Wemb\0", b"W\xff\xffb\0"), "a name is not text"),
         (shape_of_16_by_24(2**31 - 1, 2**31 - 1), "which do not fit"),
         (shape_of_16_by_24(-16, 24), "which do not fit"),
-        (lambda content: content.replace(b"_l1_rnn_Wf", b"_l1_rnn_Wx"), "decoder_l1_rnn_Wf is"),
         (lambda content: content.replace(b"model.yml", b"model.yMl"), "has no special:model.yml"),
-        (lambda content: content.replace(b"dan\n", b"dbn\n"), "'dbn' cannot be expressed"),
     ],
 )
 def test_damaged_files_end_in_one_line(change, words, folder, tmp_path):
@@ -394,7 +392,6 @@ def test_damaged_files_end_in_one_line(change, words, folder, tmp_path):
         ("vocab.spm", None, "expected one *.spm, or one with .src."),
         ("vocab.spm", b"abc", "vocab.spm"),
         ("vocab.spm", "another", "embeddings of 350 pieces, but the vocabulary has 330"),
-        ("second.bin", b"", "holds several models"),
         ("config.intgemm8bitalpha.yml", b"beam-size: [", "not valid YAML"),
     ],
 )
