@@ -102,22 +102,16 @@ def test_parts_of_documents_have_the_scores_of_their_own_sentences():
     found = document_scores(hypotheses, references, lengths)
 
     def bleu(numbers):
-        return corpus_scores(*([side[i] for i in numbers] for side in (hypotheses, references)))[
-            "bleu"
-        ].score
+        both = ([side[i] for i in numbers] for side in (hypotheses, references))
+        return corpus_scores(*both)["bleu"].score
 
-    by_place = [(each.first, each.last, each.sentences, each.bleu) for each in found.by_place]
-    assert by_place == [
-        (1, 1, 4, bleu([0, 1, 3, 7])),
-        (2, 3, 3, bleu([2, 4, 5])),
-        (4, 7, 1, bleu([6])),
-    ]
-    by_length = [(each.first, each.last, each.sentences, each.bleu) for each in found.by_length]
-    assert by_length == [
-        (1, 1, 2, bleu([0, 7])),
-        (2, 3, 2, bleu([1, 2])),
-        (4, 7, 4, bleu([3, 4, 5, 6])),
-    ]
+    for rows, expected in (
+        (found.by_place, {(1, 1): [0, 1, 3, 7], (2, 3): [2, 4, 5], (4, 7): [6]}),
+        (found.by_length, {(1, 1): [0, 7], (2, 3): [1, 2], (4, 7): [3, 4, 5, 6]}),
+    ):
+        assert [(each.first, each.last, each.sentences, each.bleu) for each in rows] == [
+            (*places, len(numbers), bleu(numbers)) for places, numbers in expected.items()
+        ]
     assert found.by_length[0].bleu > 99 > found.by_length[2].bleu > found.by_place[2].bleu
     whole = [
         " ".join(side[i:j])
