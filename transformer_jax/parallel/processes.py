@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.settings.unsupported import jax_distributed_state
 
 #: A process without a heartbeat for this long counts as dead, and the others end.
@@ -60,7 +60,9 @@ def start(
     if num_processes is not None and not 0 <= (process_id or 0) < num_processes:
         raise UserError(f"process_id={process_id}: expected 0 to {num_processes - 1}")
     missing = [name for name, value in given.items() if value is None]
-    try:
+    advice = f"; no cluster was detected, so give {', '.join(missing)}" if missing else ""
+    failed = "cannot start several processes:"
+    with as_user_error(failed, ValueError, TypeError, RuntimeError, then=advice):
         jax.distributed.initialize(
             coordinator_address,
             num_processes,
@@ -69,9 +71,6 @@ def start(
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=2 * HEARTBEAT_SECONDS,
         )
-    except (ValueError, TypeError, RuntimeError) as error:
-        advice = f"; no cluster was detected, so give {', '.join(missing)}" if missing else ""
-        raise UserError(f"cannot start several processes: {first_line(error)}{advice}") from error
     state = jax_distributed_state()
     if state.preemption_sync_manager is not None:  # None: JAX is configured without the service
         state.preemption_sync_manager = _Preemption(state.preemption_sync_manager)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from transformer_jax.errors import UserError, as_user_error, first_line
+from transformer_jax.errors import as_user_error
 from transformer_jax.weights.weights import Stored
 
 _DTYPES: dict[str, Any] = {
@@ -88,18 +88,14 @@ def read_torch(path: Path, within: str | None = None) -> dict[str, Stored]:
     Raises:
         UserError: not a zip as PyTorch 1.6 and later write it, damaged, or more than tensors.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return _read(path, archive, within)
-    except _Refused as error:
-        raise UserError(f"{path}: {error}; nothing was executed") from error
-    except zipfile.BadZipFile as error:
-        raise UserError(
-            f"{path}: not a zip, so damaged, or written by PyTorch before 1.6; give "
-            "model.safetensors instead"
-        ) from error
-    except Exception as error:  # a damaged pickle can raise anything
-        raise UserError(f"{path}: damaged ({first_line(error)})") from error
+    no_zip = f"{path}: damaged, or written by PyTorch before 1.6"
+    with (
+        as_user_error(f"{path}: damaged", Exception),  # a damaged pickle can raise anything
+        as_user_error(no_zip, zipfile.BadZipFile, then="; give model.safetensors instead"),
+        as_user_error(f"{path}:", _Refused, then="; nothing was executed"),
+        zipfile.ZipFile(path) as archive,
+    ):
+        return _read(path, archive, within)
 
 
 def _read(path: Path, archive: zipfile.ZipFile, within: str | None) -> dict[str, Stored]:
