@@ -115,19 +115,17 @@ def _settings(preparation: Preparation) -> dict[str, Any]:
     }
 
 
-def learn_tokenizers(preparation: Preparation) -> Tokenizers:
-    """The tokenizers in the folder, which are trained on a sample of the text if there are none.
+def learn_tokenizers(preparation: Preparation) -> None:
+    """Trains the tokenizers in the folder on a sample of the text, unless they are there.
 
     Raises:
         UserError: the text is damaged, or cannot support the vocabulary.
     """
-    folder = epath.Path(preparation.folder / "tokenizer")
 
     def fill(place: epath.Path) -> None:
         tokenizers_of_text(preparation.tokenizer, preparation.data).save(place)
 
-    stage(folder, {}, fill, flag=_FLAG)
-    return load_tokenizers(folder)
+    stage(epath.Path(preparation.folder / "tokenizer"), {}, fill, flag=_FLAG)
 
 
 def make_shard(preparation: Preparation, number: int, shards: int) -> None:
