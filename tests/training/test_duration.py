@@ -140,6 +140,7 @@ def test_compiled_steps_serve_a_training_of_another_length(kind):
     reused = trainer.with_length(shorter)
     got = Session(reused, Feed(toy.batches_from)).train()
     jax.tree.map(np.testing.assert_array_equal, got, fit(toy.MODEL, shorter, toy.batches_from))
+    assert reused._step is trainer._step
     assert trainer._step.gradient._cache_size() == trainer._step.update._cache_size() == 1
     assert [reused.schedule(n) for n in range(6)] == [
         shorter.schedule.build(toy.MODEL.d_model, 6)(jnp.int32(n)) for n in range(6)

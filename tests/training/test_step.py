@@ -76,15 +76,6 @@ def make(train=toy.TRAIN, model=toy.MODEL):
     return trainer.init(), trainer.step
 
 
-def test_one_compilation_serves_all_steps_of_a_shape():
-    trainer = Trainer(toy.MODEL, toy.TRAIN, make_mesh(MeshConfig()))
-    state = trainer.init()
-    for position in range(3):
-        state, _ = trainer.step(state, toy.batch(position))
-    assert trainer._step.gradient._cache_size() == trainer._step.update._cache_size() == 1
-    assert state.step == 3
-
-
 def test_training_learns():
     train = replace(toy.TRAIN, steps=60, label_smoothing=0.0)
     state, step = make(train, replace(toy.MODEL, dropout_rate=0.0))
