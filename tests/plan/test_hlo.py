@@ -2,23 +2,8 @@
 
 import pytest
 
-from tests.plan.hlo_text import INSIDE_COMPUTATIONS, MODULE, SPLASH, instructions
+from tests.plan.hlo_text import INSIDE_COMPUTATIONS, MODULE, instructions
 from transformer_jax.plan.hlo import by_kind, collective, group_size, parse
-
-
-def test_metadata_of_a_pallas_kernel_has_line_breaks():
-    module = parse(SPLASH)
-    assert [i.name for i in module.computations["main"]] == [
-        "next",
-        "q",
-        "k",
-        "splash_mha_fwd_segmented_residuals.1",
-        "y",
-    ]
-    kernel = module.computations["main"][3]
-    assert kernel.target == "tpu_custom_call"
-    assert "op_name" in kernel.attributes and "op_name" in module.computations["main"][4].attributes
-    assert [arrays[0].sizes for arrays in kernel.inputs][2] == (4, 256, 64)
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,9 @@ def test_types_that_are_not_in_the_compilers_table(operand, result, factor):
 def test_splash_attention(kernel, products):
     """4 heads, 256 queries, 384 keys, width 64."""
     module = parse(SPLASH.replace("splash_mha_fwd", f"splash_mha_{kernel}"))
-    _, _, _, splash, _ = module.computations["main"]
+    *_, splash, result = module.computations["main"]
+    # Behind the line breaks in a kernel's metadata.
+    assert "op_name" in splash.attributes and "op_name" in result.attributes
     assert flops(module, splash) == products * 2 * 4 * 256 * 384 * 64
     # A matrix unit of 128 x 128 is half empty, and one of 32 x 32 is not.
     for unit, width in ((128, 128), (32, 64), (48, 96)):
@@ -201,9 +203,7 @@ def test_causal_splash_attention_skips_blocks():
     # Two blocks on each side: three of four are computed.
     text = SPLASH.replace("s8[1,2,3]", "s8[1,2,2]").replace("bf16[2,384,64]", "bf16[2,256,64]")
     text = text.replace(
-        "  %splash",
-        "  %i = s32[256,128]{1,0} constant({...})\n  %splash",
-        1,
+        "  %splash", "  %i = s32[256,128]{1,0} constant({...})\n  %splash", 1
     ).replace("%k, %k)", "%k, %k, %i, %i, %i)")
     module = parse(text)
     splash = next(one for one in module.computations["main"] if one.opcode == "custom-call")
