@@ -21,6 +21,7 @@ EXCEPTIONS = {
     "tests/contract/test_layers.py": (500, BY_OPERATION),
     "tests/contract/test_mixers.py": (600, "every mixer in each role"),
     "tests/contract/test_positions.py": (750, BY_OPERATION),
+    "tests/contract/test_suite_rejects.py": (450, BY_OPERATION),
     "tests/models/test_for_decoding.py": (900, BY_OPERATION),
     "tests/models/test_guided.py": (450, BY_OPERATION),
     "tests/models/test_options.py": (700, BY_OPERATION),

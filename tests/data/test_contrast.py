@@ -52,7 +52,7 @@ def test_a_json_line_may_have_several_wrong_targets(tmp_path) -> None:
         ),
         ("a.jsonl", {"wrong": []}, ":2: a wrong target is missing"),
         ("a.jsonl", {"wrong": [1]}, ':2: "wrong" must be a text or'),
-        ("a.jsonl", {"source": 1}, ':2: "source" is a int, which it'),
+        ("a.jsonl", {"source": 1}, ':2: "source" must be of type str, got int'),
         ("a.jsonl", {"wrong": ["\udfff"]}, r":2: the target holds \\udfff, half of a character"),
         ("a.jsonl", {"category": "\ud83d"}, r":2: the category holds \\ud83d, half of a character"),
     ],

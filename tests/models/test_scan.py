@@ -141,21 +141,13 @@ ON_A_MESH = """
 import json
 from dataclasses import replace
 
-import jax
-
-from tests.training import many_devices, toy
+from tests.training.many_devices import MODEL, mesh_of, train
 from transformer_jax.models.config import StackConfig
-from transformer_jax.parallel.mesh import make_mesh
 
 stacks = {side: StackConfig(2) for side in ("encoder", "decoder")}
-sizes = dict(source_vocab_size=16, target_vocab_size=16, num_heads=4)
-plain = replace(toy.MODEL, **sizes, dropout_rate=0.0, **stacks)
-before, found = many_devices.MODEL, []
-for name, devices, scan in (("one", jax.devices()[:1], False), ("all", None, True)):
-    many_devices.MODEL = replace(plain, scan_layers=scan)
-    found.append(many_devices.train(make_mesh(many_devices.MESHES[name], devices), 3, "float32")[1])
-many_devices.MODEL = before
-print(json.dumps(found))
+plain = replace(MODEL, dropout_rate=0.0, **stacks)
+models = {"one": plain, "all": replace(plain, scan_layers=True)}
+print(json.dumps([train(mesh_of(name), 3, model=model)[1] for name, model in models.items()]))
 """
 
 
