@@ -61,7 +61,8 @@ class Programs:
 
     def pytest_runtest_logreport(self, report):
         worker = getattr(report, "worker_id", "")
-        self.of_files[report.nodeid.partition("::")[0]][worker] += report.programs
+        # The report of a worker that died has no count.
+        self.of_files[report.nodeid.partition("::")[0]][worker] += getattr(report, "programs", 0)
 
     def over(self) -> list[str]:
         """A line for each file above its limit."""
