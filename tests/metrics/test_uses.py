@@ -95,7 +95,7 @@ def test_the_filter_leaves_out_what_is_scored_above_its_limit(folder, place, log
     assert config.data.filters == (Quality(str(folder), at_most=4.0),)
     with pytest.raises(UserError, match=r"quality needs model: quality\(model=\.\.\.\)"):
         override(Config(), {"data.filters": "quality"})
-    with pytest.raises(UserError, match="must be 'metricx_qe' or 'metricx23_qe'"):
+    with pytest.raises(UserError, match="must be a metric that needs no reference: metricx_qe"):
         override(Config(), {"data.filters": "quality(model=x,metric=metricx)"})
 
 

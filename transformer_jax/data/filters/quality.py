@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import NonNegativeFloat
+from pydantic import AfterValidator, NonNegativeFloat
 
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.sources.base import Languages, Pair
@@ -14,6 +14,17 @@ from transformer_jax.data.sources.files import file_digest
 from transformer_jax.metrics.base import opened
 from transformer_jax.metrics.registry import METRICS
 from transformer_jax.settings.types import FileName
+
+
+def _without_reference(name: str) -> str:
+    names = [
+        name
+        for name, cls in METRICS.items()
+        if not cls.needs_reference and cls.best < cls.worst  # as `at_most` has it
+    ]
+    if name not in names:
+        raise ValueError(f"must be a metric that needs no reference: {', '.join(names)}")
+    return name
 
 
 @dataclass(frozen=True)
@@ -28,8 +39,8 @@ class Quality(Filter):
 
     model: FileName  #: the folder of the metric's model
     at_most: NonNegativeFloat = 5.0  #: the worst score that is kept, of 0 to 25; lower is better
-    # Those that need no reference, and whose scores are the lower the better, as `at_most` has it.
-    metric: Literal["metricx_qe", "metricx23_qe"] = "metricx_qe"  #: which one the model is of
+    metric: Annotated[str, AfterValidator(_without_reference)] = "metricx_qe"
+    #: which metric the model is of; one that needs no reference
 
     def key(self) -> dict[str, Any]:
         files = sorted(path for path in Path(self.model).rglob("*") if path.is_file())
