@@ -1,6 +1,6 @@
 """What changes a model's steps: a forced prefix, and controls of repetition.
 
-Both against the enumeration of all hypotheses of the changed model, and for every method.
+Each is compared with all hypotheses of the changed model, enumerated, for every method.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Shows what a run has learned: in general, or in one sentence pair.
+"""Shows translations and pictures of a run, or draws the attention in one sentence pair.
 
     transformer-jax inspect --workdir=DIR
     transformer-jax inspect --workdir=DIR --output=heat.png "My picture costs forty-five euros."

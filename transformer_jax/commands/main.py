@@ -31,7 +31,7 @@ COMMANDS = {
     "export": "write a trained model for another runtime",
     "serve": "answer over HTTP, in LibreTranslate's and DeepL's forms, with a page",
     "plot": "draw BLEU against minutes of training, of one or more runs",
-    "inspect": "draw where every layer and head attends in a sentence pair",
+    "inspect": "show translations and pictures of a run, or where it attends in a sentence",
 }
 
 USER_ERROR = 2

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from transformer_jax.config import Config, validated
+from transformer_jax.config import Config
 from transformer_jax.decoding.config import DecodeConfig, while_training
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
@@ -74,9 +74,7 @@ class Compiler:
     """
 
     def __init__(self, config: Config, target: Target, by_pairs: ByPairs | None = None) -> None:
-        self.config = config = begin_new(
-            *with_prepared(validated(config), by_pairs), target.devices
-        ).config
+        self.config = config = begin_new(*with_prepared(config, by_pairs), target.devices).config
         self.target = target
         self.mesh = make_mesh(config.mesh, target.devices)
         self.row_multiple = batch_devices(self.mesh) * config.train.accumulate

@@ -7,7 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from transformer_jax.config import Config, from_dict, walk
+from transformer_jax.config import Config, from_dict, validated, walk
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.noise.registry import NOISES
 from transformer_jax.data.sources.files import Files, file_digest
@@ -27,12 +27,14 @@ def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByP
     """The config with what `data.prepared` names, and what depends on the size of its text.
 
     Args:
-        config: as the recipe and the command line give it, validated.
+        config: as the recipe and the command line give it; it is validated.
         by_pairs: of the recipe.
 
     Raises:
-        UserError: the folder has no prepared text, or the config does not go with it.
+        UserError: a value is wrong, the folder has no prepared text, or the config does not go
+            with it.
     """
+    config = validated(config)
     if config.data.prepared is None:
         return config, by_pairs
     folder = absolute_name(config.data.prepared)

@@ -24,7 +24,6 @@ from transformer_jax.config import (
     override,
     to_dict,
     to_json,
-    validated,
 )
 from transformer_jax.data.config import TOKENS_PER_DEVICE
 from transformer_jax.data.language_tags import tags_of
@@ -166,7 +165,7 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
     """
     check_has_config(workdir)
     old = open_run(workdir).config if (workdir / "config.json").exists() else None
-    config, by_pairs = with_prepared(validated(config), by_pairs)
+    config, by_pairs = with_prepared(config, by_pairs)
     given = absolute_names(dataclasses.replace(config, data=resolve_data(config.data)))
     if old is not None:
         # What the given config leaves open, or the text's size chose, is as it is in the run.
@@ -280,7 +279,7 @@ def for_its_text(config: Config, by_pairs: ByPairs | None, devices: list[jax.Dev
     Raises:
         UserError: the text is damaged, or a value is wrong.
     """
-    return _by_size(*with_prepared(validated(config), by_pairs), devices)
+    return _by_size(*with_prepared(config, by_pairs), devices)
 
 
 def _by_size(config: Config, by_pairs: ByPairs | None, devices: list[jax.Device]) -> Config:

@@ -1,4 +1,4 @@
-"""What a run has learned: translations of a few sentences, and pictures."""
+"""Translations of a few sentences by a run, and pictures of its training and attention."""
 
 import itertools
 from collections.abc import Iterator
