@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import shapes
 from tests.oracles import missing, need
@@ -25,6 +26,16 @@ QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expens
 if version("jaxlib").startswith("0.10."):  # later ones end the process at this flag
     QUICK_TO_COMPILE += " --xla_cpu_use_fusion_emitters=false"
 
+
+# The same examples in every run: a merge must not fail by what was drawn, and not by the host's
+# speed. `--hypothesis-profile=default` draws others.
+settings.register_profile(
+    "suite",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("suite")
 
 #: Tests and test files that were skipped, for `--write_skipped`.
 SKIPPED = []

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from transformer_jax.data.alignments import links_of, pharaoh, piece_links, words
 from transformer_jax.data.config import TokenizerConfig
@@ -27,7 +27,6 @@ characters = st.characters(exclude_categories=["Cs"], exclude_characters="▁\0"
 TEXTS = st.text(st.sampled_from(" \t\u00a0aeé中🙂") | characters, max_size=30)
 
 
-@settings(deadline=None)
 @given(text=TEXTS)
 def test_words_are_what_stands_between_spaces(tokenizer, text):
     ids = tokenizer.encode(text)
@@ -46,7 +45,6 @@ def given_tokenizer(request):
     return train_tokenizers(TokenizerConfig(vocab_size=400, **options), generate(3, 400)).source
 
 
-@settings(deadline=None)
 @given(text=TEXTS | st.text(st.sampled_from(" \t\u00a0\u3000\u200b\u00adab½ﬁ…🙂"), max_size=12))
 def test_words_are_those_of_the_text_whatever_its_tokenizer_makes_of_it(given_tokenizer, text):
     text = text.strip(" \t\n\r\v\f")

@@ -63,7 +63,7 @@ def of_size(lengths: list[Any], count: int) -> list[tuple[int, int]]:
     st.integers(1, 25),
     st.lists(st.integers(1, 7), min_size=1, max_size=3),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_blocks_are_those_of_brute_force(documents, tokens, counts) -> None:
     begins = list(accumulate(map(len, documents), initial=0))
     slots = [

@@ -6,18 +6,14 @@ import io
 import json
 import sys
 
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import settings, strategies as st
 
 from tests.toy_run import train_command
 from transformer_jax.commands.main import main
 
-few = settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-fewer = settings(few, max_examples=8)
-fewest = settings(few, max_examples=2)  # where each takes a command half a second
+few = settings(max_examples=25)
+fewer = settings(max_examples=8)
+fewest = settings(max_examples=2)  # where each takes a command half a second
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig

@@ -64,7 +64,7 @@ def wanted(texts):
     return [[[i + 100 for i in sentence] for sentence in document] for document in texts]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(documents, st.integers(0, 3))
 def test_each_sentence_has_its_own_translation_however_blocks_fail(texts, errors):
     tally, counts = Tally(), []
@@ -74,7 +74,7 @@ def test_each_sentence_has_its_own_translation_however_blocks_fail(texts, errors
     assert tally.divided <= tally.blocks and (errors or not tally.divided)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(documents)
 def test_blocks_fit_their_room_and_contexts_are_the_sentences_before(texts):
     model = Model()

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from tests.commands.serve.conftest import served
 from tests.malformed.harness import JSON
@@ -102,10 +102,7 @@ def test_other_kinds_of_body(url, kind):
     is_refusal(send(url, "/translate", b"<q/>", kind), "/translate", 415)
 
 
-few = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@settings(few, max_examples=60)
+@settings(max_examples=60)
 @given(
     path=st.sampled_from(POSTS),
     names=st.lists(
@@ -116,10 +113,11 @@ few = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped
 )
 def test_wrong_types(url, path, names, data):
     form = {name: data.draw(JSON) for name in names}
+    assume(path != "/detect" or not isinstance(form.get("q"), str))  # this one is right
     is_refusal(send(url, path, json.dumps(form).encode()), path, 400)
 
 
-@settings(few, max_examples=40)
+@settings(max_examples=40)
 @given(st.text(max_size=300))
 def test_any_text_is_translated(url, text):
     answer = httpx.post(f"{url}/translate", json=GOOD | {"q": text})

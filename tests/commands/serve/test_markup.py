@@ -68,7 +68,7 @@ def translated(found, data):
     return by(translate, found), plain
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(trees(), st.data(), st.sampled_from(["html", "xml"]))
 def test_every_tag_is_there_once_and_the_text_is_the_translation(markup, data, form):
     markup = numbered(markup)
@@ -80,7 +80,7 @@ def test_every_tag_is_there_once_and_the_text_is_the_translation(markup, data, f
     assert "".join(text.split()) == "".join("".join(plain).split())
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.text(st.sampled_from("<>/!-&;ab i=\"'?[]\n"), max_size=40), st.data())
 def test_any_text_is_html(markup, data):
     def tags(text):
@@ -112,14 +112,14 @@ def contents(markup):
     return {each.get("n"): "".join("".join(each.itertext()).split()) for each in root.iter()}
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(trees(), st.sampled_from(["html", "xml"]))
 def test_what_is_copied_keeps_its_tags(markup, form):
     markup = numbered(markup)
     assert contents(by_itself(markup, form)) == contents(markup)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.lists(st.sampled_from(["ab", "c", "<img/>", "<i></i>", ",", ".", " ", "\n"]), max_size=12),
     st.sampled_from(["html", "xml"]),
@@ -129,7 +129,7 @@ def test_white_space_beside_tags_without_content_is_neither_lost_nor_made_up(par
     assert by_itself(markup, form).split() == markup.split()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.text(st.sampled_from('&;#xamplt1 .é>"\n'), max_size=12))
 def test_a_sign_that_begins_no_entity_is_itself(text):
     found = parse(text, "html")
