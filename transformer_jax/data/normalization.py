@@ -6,11 +6,6 @@ carries a meaning: joiners (U+200C, U+200D), compatibility characters such as ²
 signs, and combining marks. NFKC, the usual rule of SentencePiece, changes those.
 """
 
-import contextlib
-import tempfile
-from collections.abc import Iterator
-from typing import Any
-
 _WHITE_SPACE = (*range(0x09, 0x0E), *range(0x1C, 0x20), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B))
 _WHITE_SPACE += (0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
 #: Soft hyphen, zero-width space, word joiner, byte-order mark, and marks of the writing direction.
@@ -18,35 +13,8 @@ _INVISIBLE = (0xAD, 0x200B, 0x2060, 0xFEFF, 0x61C, 0x200E, 0x200F)
 _INVISIBLE += (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _CONTROLS = (*range(0x01, 0x20), *range(0x7F, 0xA0))
 
-
-@contextlib.contextmanager
-def rule_file(normalization: str) -> Iterator[dict[str, Any]]:
-    """The option of SentencePiece's trainer; of `clean` a file of rules, for the time of the block.
-
-    Args:
-        normalization: `tokenizer.normalization`.
-    """
-    if normalization != "clean":
-        yield {"normalization_rule_name": normalization}
-        return
-    with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="ascii") as file:
-        for code in sorted({*_WHITE_SPACE, *_INVISIBLE, *_CONTROLS}):
-            file.write(f"{code:X}\t{'20' if code in _WHITE_SPACE else ''}\n")
-        file.flush()
-        yield {"normalization_rule_tsv": file.name}
-
-
-def without_rule_file(model: bytes) -> bytes:
-    """The model without the name of the file of rules, so that equal texts give equal bytes.
-
-    Args:
-        model: the bytes of a SentencePiece `.model` file.
-    """
-    from sentencepiece import sentencepiece_model_pb2
-
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
-    if not proto.normalizer_spec.normalization_rule_tsv:
-        return model
-    proto.normalizer_spec.ClearField("normalization_rule_tsv")
-    proto.normalizer_spec.name = "clean"
-    return bytes(proto.SerializeToString(deterministic=True))
+#: The rule `clean` as SentencePiece reads it: a line for each character, what it becomes.
+CLEAN = "".join(
+    f"{code:X}\t{'20' if code in _WHITE_SPACE else ''}\n"
+    for code in sorted({*_WHITE_SPACE, *_INVISIBLE, *_CONTROLS})
+)

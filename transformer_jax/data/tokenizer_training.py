@@ -3,11 +3,13 @@
 Unigram: Kudo 2018 (arXiv:1804.10959). BPE: Sennrich et al. 2016 (arXiv:1508.07909).
 """
 
+import contextlib
 import io
 import logging
 import re
+import tempfile
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain, compress
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +18,7 @@ import numpy as np
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.language_tags import in_languages, tags_of
 from transformer_jax.data.mapped_tokenizer import NO_TAGS, Tags, with_tags
-from transformer_jax.data.normalization import rule_file, without_rule_file
+from transformer_jax.data.normalization import CLEAN
 from transformer_jax.data.sampling import check_can_sample
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.splits import without_held_out
@@ -49,7 +51,8 @@ def tokenizers_of_text(config: TokenizerConfig, data: DataConfig) -> Tokenizers:
         UserError: as `train_tokenizers`, or the text is damaged.
     """
     sample = sample_of(data, config) if None in given_tokenizers(config) else []
-    return in_languages(data, train_tokenizers(config, sample, tags_of(data)), data.languages)
+    tokenizers = train_tokenizers(config, sample, tags_of(data))
+    return in_languages(data, tokenizers, data.languages)
 
 
 def sample_of(data: DataConfig, config: TokenizerConfig) -> list[Pair]:
@@ -202,7 +205,7 @@ def train_tokenizer(
     # An option that is given is in the model, even if its value is the usual one.
     more: dict[str, Any] = {"max_sentence_length": longest} if longest > _USUAL_BYTES else {}
     model = io.BytesIO()
-    with rule_file(config.normalization) as rule:
+    with _rule(config.normalization) as rule:
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(sample),
@@ -222,7 +225,31 @@ def train_tokenizer(
             )
         except (RuntimeError, OSError, ValueError) as error:
             raise UserError(_explain(error, config, side, tags)) from error
-    return Tokenizer(without_rule_file(model.getvalue()), f"the {side} tokenizer")
+    return Tokenizer(_without_rule_file(model.getvalue()), f"the {side} tokenizer")
+
+
+@contextlib.contextmanager
+def _rule(normalization: str) -> Iterator[dict[str, Any]]:
+    """The option of SentencePiece's trainer; of `clean` a file, for the time of the block."""
+    if normalization != "clean":
+        yield {"normalization_rule_name": normalization}
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="ascii") as file:
+        file.write(CLEAN)
+        file.flush()
+        yield {"normalization_rule_tsv": file.name}
+
+
+def _without_rule_file(model: bytes) -> bytes:
+    """A SentencePiece model without the name of that file: equal texts give equal bytes."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    if not proto.normalizer_spec.normalization_rule_tsv:
+        return model
+    proto.normalizer_spec.ClearField("normalization_rule_tsv")
+    proto.normalizer_spec.name = "clean"
+    return bytes(proto.SerializeToString(deterministic=True))
 
 
 def draw_sample(items: Iterable[T], limit: int) -> list[T]:
