@@ -210,10 +210,9 @@ def _check_stack(config: ModelConfig, stack: StackConfig, role: str) -> None:
                 f"{kind_of(without_order[0], MIXERS)} does not do: use model.{role}.position={use}"
             )
         if len(unsupported) == len(mixers):
-            names = ", ".join(dict.fromkeys(kind_of(mixer, MIXERS) for mixer in mixers))
             raise UserError(
-                f"{scheme} {HOOKS[hook]}, which no mixer of the stack does ({names}; they know "
-                f"the order without): use model.{role}.position=none or sinusoidal"
+                f"{scheme} {HOOKS[hook]}, which no mixer of the stack does (they know the order "
+                f"without): use model.{role}.position=none or sinusoidal"
             )
     for mixer in mixers:
         with _errors_of(f"{role}.mixers", mixer, MIXERS):
