@@ -27,7 +27,6 @@ from transformer_jax.translation.model_calls import (
     Pairs,
     Sources,
     decode_batch,
-    hold_params,
     score_batch,
 )
 
@@ -141,7 +140,7 @@ def test_every_search_and_the_scores_start_with_zeros(method, weights):
 
     def outputs(config, params):
         model = Model((config,))
-        held = hold_params(model, params, weights, None)
+        held = model.held(params, weights, None)
         limits_B, numbers_B = np.full(3, 7, np.int32), np.arange(3, dtype=np.int32)
         found = decode_batch(
             held,

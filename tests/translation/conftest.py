@@ -45,7 +45,7 @@ class CopyModel:
         onehot = jax.nn.one_hot(copied, VOCAB_SIZE)
         return jnp.asarray(NOISE)[last_tokens] + params["sharpness"] * onehot
 
-    def for_decoding(self, params, weights):
+    def held(self, params, weights, mesh):
         return params
 
     def encode(self, params, source, mask, *, max_length, beam_size):

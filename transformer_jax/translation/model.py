@@ -23,6 +23,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models import api, inside
 from transformer_jax.models.api import AnyArray, State, WeightForm
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.parallel.mesh import shardings_of
 
 #: What is averaged.
 Mean = Literal["log_probs", "probs"]
@@ -87,6 +88,16 @@ class Model:
     def for_decoding(self, params: Any, weights: WeightForm) -> Any:
         """Parameters in the form that decoding holds."""
         return self._join(self._map(lambda m, p: api.for_decoding(m, p, weights), params))
+
+    def held(self, params: Any, weights: WeightForm, mesh: Mesh | None) -> Any:
+        """What `for_decoding` gives, laid out on the mesh."""
+        shardings = None
+        if mesh is not None:
+            # Those that are laid out already stay where they are.
+            params = jax.device_put(params, shardings_of(self.abstract_params(mesh)))
+            shardings = shardings_of(self.abstract_held(weights, mesh))
+        convert = jax.jit(Model.for_decoding, static_argnums=(0, 2), out_shardings=shardings)
+        return convert(self, params, weights)
 
     def abstract_held(self, weights: WeightForm, mesh: Mesh) -> Any:
         """What `for_decoding` gives, as shapes with shardings."""

@@ -17,12 +17,12 @@ from jax.sharding import Mesh
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, Step
 from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.decoding.repetition import Repetition, control_repetition
-from transformer_jax.models.api import WeightForm, shift_right
+from transformer_jax.models.api import shift_right
 from transformer_jax.ops.key_value_cache import PerSentence, map_state
 from transformer_jax.ops.matrices import holds_int8
 from transformer_jax.ops.sharding import constrain
 from transformer_jax.ops.sums import wide_sums
-from transformer_jax.parallel.mesh import activations_on, shardings_of
+from transformer_jax.parallel.mesh import activations_on
 from transformer_jax.translation.model import Model
 from transformer_jax.vocabulary import BOS_ID, PAD_ID, UNK_ID
 
@@ -46,17 +46,6 @@ class Pairs(NamedTuple):
     target_BT: Any  #: int32
     target_mask_BT: Any  #: True at real tokens
     num_forced_B: Any = None  #: int32, first target pieces that are given, not scored. None: 0
-
-
-def hold_params(model: Model, params: Any, weights: WeightForm, mesh: Mesh | None) -> Any:
-    """Parameters in the form that decoding holds (`Model.for_decoding`), laid out on the mesh."""
-    shardings = None
-    if mesh is not None:
-        # Those that are laid out already stay where they are.
-        params = jax.device_put(params, shardings_of(model.abstract_params(mesh)))
-        shardings = shardings_of(model.abstract_held(weights, mesh))
-    convert = jax.jit(type(model).for_decoding, static_argnums=(0, 2), out_shardings=shardings)
-    return convert(model, params, weights)
 
 
 def _on(mesh: Mesh | None) -> contextlib.AbstractContextManager[None]:

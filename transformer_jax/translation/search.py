@@ -76,6 +76,8 @@ def search(
 ) -> Decoded:
     """Translates; a sentence without a piece has one empty translation."""
     began = time.perf_counter()
+    if config.mbr:
+        mbr_scores([], [], config.mbr)  # fails now if it cannot be computed
     most, forced = config.method.num_hypotheses, any(asked.prefixes)
     rows, num_cut = _rows(pieces, asked)
     num_rows = runner.num_rows(runner.search_rows(config.batch_size, most))

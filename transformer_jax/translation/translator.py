@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from transformer_jax.config import override
 from transformer_jax.data.alignments import Links
 from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.decoding.mbr import UTILITIES, mbr_scores
+from transformer_jax.decoding.mbr import UTILITIES
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.settings.variants import to_text
@@ -28,7 +28,6 @@ from transformer_jax.translation.documents import (
 )
 from transformer_jax.translation.given import Given, Scored
 from transformer_jax.translation.model import Model
-from transformer_jax.translation.model_calls import hold_params
 from transformer_jax.translation.pieces import Pieces, Prefixes, Sentences, pieces_of
 from transformer_jax.translation.runner import Runner, row_choices
 from transformer_jax.translation.search import (
@@ -96,7 +95,7 @@ class Translator:
     def _held(self, params: Any) -> Any:
         if params is None:
             return None
-        return hold_params(self.model, params, self.decode_config.weights, self.mesh)
+        return self.model.held(params, self.decode_config.weights, self.mesh)
 
     def pieces(self, config: DecodeConfig | None = None) -> Pieces:
         """What the model reads and writes in the languages of a config; None: of its own."""
@@ -299,14 +298,12 @@ class Translator:
                 f"decode.weights={config.weights}: this translator holds its parameters as "
                 f"{self.decode_config.weights}; open another one with this setting"
             )
-        if config.mbr:
-            if config.method.num_hypotheses == 1:
-                raise UserError(
-                    f"decode.mbr={to_text(config.mbr, UTILITIES)} compares several translations of "
-                    "a sentence, and the method finds one: try "
-                    "method='sample(num_samples=64, epsilon=0.02)'"
-                )
-            mbr_scores([], [], config.mbr)  # fails now if it cannot be computed
+        if config.mbr and config.method.num_hypotheses == 1:
+            raise UserError(
+                f"decode.mbr={to_text(config.mbr, UTILITIES)} compares several translations of a "
+                "sentence, and the method finds one: try "
+                "method='sample(num_samples=64, epsilon=0.02)'"
+            )
         return config
 
     def text(self, ids: Ids) -> str:
