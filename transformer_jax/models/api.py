@@ -105,11 +105,11 @@ def init(config: ModelConfig, key: Array) -> Params:
 
 def abstract_params(config: ModelConfig, mesh: Mesh | None = None) -> Params:
     """Shapes and dtypes of the parameters, and with a mesh shardings, without allocating any."""
-    shapes: Params = nn.unbox(_abstract_boxes(config))
+    boxes = _abstract_boxes(config)
+    shapes: Params = nn.unbox(boxes)
     if mesh is None:
         return shapes
-    axes = logical_axes(config)
-    return shapes_on(shapes, param_shardings(axes, shapes, mesh))
+    return shapes_on(shapes, param_shardings(nn.get_partition_spec(boxes), shapes, mesh))
 
 
 @functools.lru_cache(maxsize=32)

@@ -202,6 +202,7 @@ def make_train_step(
     and `skipped_in_a_row` (as in the state).
     """
     model, train, trained, _ = objective
+    jit = partial(jax.jit, compiler_options=options_for(mesh))
     of_gradients = subset(shardings.params, trained)
     row_gradient: RowGradient = partial(sum_gradients, objective)
     if only_data(mesh):
@@ -212,6 +213,8 @@ def make_train_step(
             used_as=api.product_dtypes(model),
             reduce_dtype=train.reduce_dtype,
         )
+
+    everywhere, rows = replicated(mesh), batch_sharding(mesh)
 
     def summed(params: Any, step: jax.Array, batch: Batch) -> tuple[Any, Metrics]:
         rng = jax.random.fold_in(jax.random.key(train.seed), step)
@@ -262,8 +265,6 @@ def make_train_step(
         norm = norm_of(total, mean[0]) if mesh.size == 1 else None
         return update(state, mean, horizon, norm)
 
-    jit = partial(jax.jit, compiler_options=options_for(mesh))
-    everywhere, rows = replicated(mesh), batch_sharding(mesh)
     jit_change = partial(jit, out_shardings=(shardings, everywhere), donate_argnums=0)
     mean = of_gradients, everywhere
     return Step(
