@@ -240,7 +240,7 @@ def test_minutes_settle_the_steps_once(toy_place, tmp_path, monkeypatch, command
         status, _, error = command(*words)
         return status, error
 
-    monkeypatch.setattr("transformer_jax.training.speed.measure_step", slow)
+    monkeypatch.setattr("transformer_jax.training.trainer.Trainer.measure_step", slow)
     monkeypatch.setattr("transformer_jax.training.speed.measure_evaluation", lambda *_: 0.0)
     stop = "--config.train.checkpoint_every=32"
     status, messages = train("--config.train.minutes=1e6", stop)
@@ -289,7 +289,8 @@ def test_all_processes_train_the_steps_of_the_first(toy_place, tmp_path, monkeyp
         found = agreed(make, *codec)
         return [1619.0, 0.0, 0.0, 0.0] if isinstance(found, list) else found
 
-    monkeypatch.setattr(f"{module}.measure_step", lambda *_: (0.0, 1.0))
+    measured = "transformer_jax.training.trainer.Trainer.measure_step"
+    monkeypatch.setattr(measured, lambda *_: (0.0, 1.0))
     monkeypatch.setattr(f"{module}.from_first", of_the_first)
     flags = ("--config.train.minutes=1000", "--config.train.steps=50")
     assert main(train_command(toy_place, tmp_path / "run", *flags)) == 0
@@ -300,7 +301,9 @@ def test_all_processes_train_the_steps_of_the_first(toy_place, tmp_path, monkeyp
 
 def test_too_few_minutes_leave_no_run_behind(toy_place, tmp_path, monkeypatch, refused):
     """Which is told before the evaluation is compiled."""
-    monkeypatch.setattr("transformer_jax.training.speed.measure_step", lambda *_: (9.0, 1e9))
+    monkeypatch.setattr(
+        "transformer_jax.training.trainer.Trainer.measure_step", lambda *_: (9.0, 1e9)
+    )
     monkeypatch.setattr("transformer_jax.training.speed.measure_evaluation", None)
     line = refused(train_command(toy_place, tmp_path / "run", "--config.train.minutes=1000"))
     assert line.startswith("error: train.minutes=1000: not one step fits")
@@ -311,11 +314,10 @@ def test_minutes_that_leave_no_time_for_an_evaluation_train(
     toy_place, tmp_path, monkeypatch, command
 ):
     """Early stopping has nothing to go by then, and the report waits for another command."""
-    monkeypatch.setattr("transformer_jax.training.speed.measure_step", lambda *_: (1e9, 2e3))
-    seconds = {None: 0.0}
     monkeypatch.setattr(
-        "transformer_jax.training.speed.measure_evaluation", lambda _, evaluate: seconds[evaluate]
+        "transformer_jax.training.trainer.Trainer.measure_step", lambda *_: (1e9, 2e3)
     )
+    monkeypatch.setattr("transformer_jax.training.speed.measure_evaluation", None)
     flags = ("--config.train.minutes=1000", "--config.train.early_stopping=3")
     status, _, messages = command(*train_command(toy_place, tmp_path / "run", *flags))
     assert status == 0 and "too little time to compile an evaluation too" in messages

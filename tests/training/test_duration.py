@@ -22,7 +22,6 @@ from transformer_jax.training.speed import (
     Speed,
     describe_steps,
     measure_evaluation,
-    measure_step,
     resolve_steps,
 )
 from transformer_jax.training.trainer import Trainer
@@ -91,13 +90,16 @@ def test_neither_compilation_nor_a_slow_moment_decides_on_the_speed():
         passes(next(seconds))
         return state, {}
 
-    trainer = SimpleNamespace(init=lambda: SimpleNamespace(eval_params=7), step=step, place=dict)
-    assert measure_step(trainer, {}, lambda: now[0]) == (991.0, 9.0)  # longer than is waited for
+    trainer = SimpleNamespace(init=dict, step=step, place=dict)
+    assert Trainer.measure_step(trainer, {}, lambda: now[0]) == (
+        991.0,
+        9.0,
+    )  # longer than is waited for
     seconds = iter([1000.0, 0.4, 0.3, 0.9])
-    assert measure_step(trainer, {}, lambda: now[0]) == pytest.approx((999.7, 0.3))
+    assert Trainer.measure_step(trainer, {}, lambda: now[0]) == pytest.approx((999.7, 0.3))
     calls = iter([500.0, 7.0])
-    found = measure_evaluation(trainer, lambda params, step: passes(next(calls)), lambda: now[0])
-    assert found == 7 and measure_evaluation(trainer, None) == 0
+    found = measure_evaluation(lambda params, step: passes(next(calls)), {}, lambda: now[0])
+    assert found == 7
 
 
 def test_at_the_deadline_what_was_trained_is_evaluated_and_saved(tmp_path, monkeypatch, logged):

@@ -8,11 +8,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import numpy as np
-
 from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
+from transformer_jax.models.api import Params
 from transformer_jax.parallel.processes import from_first, several
 from transformer_jax.runs.start import Start
 from transformer_jax.training.data import TrainingData
@@ -21,9 +19,6 @@ from transformer_jax.training.reporter import in_words
 from transformer_jax.training.trainer import Trainer
 
 _LOGGER = logging.getLogger(__name__)
-
-#: Steps that are timed: at most so many, and none after so many seconds.
-_MOST_TIMED, _ENOUGH_SECONDS = 5, 1.0
 
 #: Share of the time left that is kept. The steps are measured alone. In a training the same cores
 #: make batches, write metrics and save checkpoints: on two of them a step took 14 % longer.
@@ -53,39 +48,13 @@ class Settled(NamedTuple):
     deadline: float = math.inf  #: by `time.perf_counter()`, when its last evaluation is to begin
 
 
-def measure_step(
-    trainer: Trainer, rows: dict[str, np.ndarray], clock: Callable[[], float] = time.perf_counter
-) -> tuple[float, float]:
-    """Seconds that the step of a batch took to compile, and that it takes.
-
-    The shortest of a few steps counts: what else the machine does makes steps longer, never
-    shorter. Their results are discarded. Several processes make the same call.
-
-    Args:
-        trainer: its compiled step is used again.
-        rows: this process's rows of the batch.
-        clock: seconds from any beginning.
-    """
-    times = [clock()]  # the step compiles in a thread, beside what follows
-    state, batch = trainer.init(), trainer.place(rows)
-    while len(times) < 3 or (len(times) < _MOST_TIMED + 2 and clock() - times[1] < _ENOUGH_SECONDS):
-        state, metrics = trainer.step(state, batch)  # the first one compiles
-        jax.block_until_ready(metrics)
-        times.append(clock())
-    first, *others = np.diff(times).tolist()
-    return max(0.0, first - min(others)), min(others)
-
-
 def measure_evaluation(
-    trainer: Trainer, evaluate: Evaluate | None, clock: Callable[[], float] = time.perf_counter
+    evaluate: Evaluate, params: Params, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Seconds of an evaluation once it is compiled; 0 without one.
+    """Seconds of an evaluation once it is compiled.
 
-    Untrained parameters seldom predict EOS, so it takes longer here than later.
+    Untrained parameters seldom predict EOS, so with them it takes longer than later.
     """
-    if evaluate is None:
-        return 0.0
-    params = trainer.init().eval_params
     evaluate(params, 0)  # compiles
     began = clock()
     evaluate(params, 0)
@@ -169,40 +138,42 @@ def settle_length(
         UserError: not one step fits.
     """
     train = trainer.train
-    shapes = data.shapes(train.steps)
-    if not start.is_new or train.minutes is None:
-        stack.enter_context(trainer.compiling_ahead(shapes))
-        return Settled(trainer, evaluate)
-    _LOGGER.info("train.minutes: compiling and timing a step and an evaluation")
-    batch, larger = data.first()
+    minutes = train.minutes if start.is_new else None
 
     def fit_minutes(speed: Speed) -> TrainConfig:
         *agreed, elapsed = from_first(lambda: [*speed, time.perf_counter() - began])
         return resolve_steps(train, Speed(*agreed), elapsed)
 
-    with trainer.compiling_ahead(shapes[:1]):
-        compiling, seconds = measure_step(trainer, batch)
-    step = larger * seconds
-    fit_minutes(Speed(step))  # or says at once that nothing can be trained
+    shapes, compiling, step = data.shapes(train.steps), 0.0, 0.0
+    if minutes is not None:
+        _LOGGER.info("train.minutes: compiling and timing a step and an evaluation")
+        batch, larger = data.first()
+        with trainer.compiling_ahead(shapes[:1]):
+            compiling, seconds = trainer.measure_step(batch)
+        step = larger * seconds
+        fit_minutes(Speed(step))  # or says at once that nothing can be trained
     stack.enter_context(trainer.compiling_ahead(shapes))
-    left = 60 * train.minutes - (time.perf_counter() - began)
+    if minutes is None:
+        return Settled(trainer, evaluate)
+    left = 60 * minutes - (time.perf_counter() - began)
     if evaluate and not from_first(lambda: left >= _COMPILATIONS * compiling):
         _LOGGER.warning(
-            f"train.minutes={train.minutes:g}: too little time to compile an evaluation too: no "
+            f"train.minutes={minutes:g}: too little time to compile an evaluation too: no "
             "BLEU while training, and `best` will mean the newest"
         )
         evaluate = None
-    evaluation = measure_evaluation(trainer, evaluate)
+    params = trainer.init().eval_params if evaluate else {}
+    evaluation = measure_evaluation(evaluate, params) if evaluate else 0.0
     speed = Speed(step, evaluation, compiling * trainer.ahead.rounds_left())
     settled = fit_minutes(speed)
     _LOGGER.info(describe_steps(train, settled, speed))
     if settled.steps < train.steps * _FEW and not train.init_from:
         _LOGGER.warning(
-            f"{(time.perf_counter() - began) / 60:.1f} of the {train.minutes:g} minutes went "
+            f"{(time.perf_counter() - began) / 60:.1f} of the {minutes:g} minutes went "
             f"into preparation, and {settled.steps:,} steps of {train.steps:,} are few: expect "
             "a poor model, or give more minutes"
         )
-    deadline = began + 60 * train.minutes - evaluation - step  # the last step begins before
+    deadline = began + 60 * minutes - evaluation - step  # the last step begins before
     if not several():
         trainer.ahead.deadline = deadline
     return Settled(trainer.with_length(settled), evaluate, deadline)

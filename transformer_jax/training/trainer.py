@@ -4,6 +4,7 @@ import copy
 import functools
 import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -54,6 +55,8 @@ _LOGGER = logging.getLogger(__name__)
 _UPDATE = "update"
 #: Batches on which the factors of `model.quantize` are measured: some thousand sentences.
 _MEASURED_BATCHES = 8
+#: Steps that are timed: at most so many, and none after so many seconds.
+_MOST_TIMED, _ENOUGH_SECONDS = 5, 1.0
 
 
 class Trainer:
@@ -200,6 +203,28 @@ class Trainer:
         gradient = self.ahead.get(shape, self._step.gradient)
         update = self.ahead.get(_UPDATE, self._step.update)
         return update(state, gradient(state.params, state.step, batch), self.horizon)
+
+    def measure_step(
+        self, rows: dict[str, np.ndarray], clock: Callable[[], float] = time.perf_counter
+    ) -> tuple[float, float]:
+        """Seconds that the step of a batch took to compile, and that it takes.
+
+        The shortest of a few steps counts: what else the machine does makes steps longer, never
+        shorter. Their results are discarded. Several processes make the same call.
+
+        Args:
+            rows: this process's rows of the batch.
+            clock: seconds from any beginning.
+        """
+        times = [clock()]  # the step compiles in a thread, beside what follows
+        state, batch = self.init(), self.place(rows)
+        most = _MOST_TIMED + 2
+        while len(times) < 3 or (len(times) < most and clock() - times[1] < _ENOUGH_SECONDS):
+            state, metrics = self.step(state, batch)  # the first one compiles
+            jax.block_until_ready(metrics)
+            times.append(clock())
+        first, *others = np.diff(times).tolist()
+        return max(0.0, first - min(others)), min(others)
 
     def compiling_ahead(self, shapes: Iterable[Shape]) -> AbstractContextManager[None]:
         """Compiles the steps of global batches (B, S, T) in threads, the first one first.
