@@ -68,7 +68,7 @@ WORDS = {
         decode.method=greedy decode.batch_size=20""",
     "DEEP": "model.encoder.num_layers=2 model.decoder.num_layers=2",
 }
-CORPUS = "corpus(languages=(en,de),source=files(train_source=train.en,train_target=train.de)"
+CORPUS = "corpus(languages='en,de',source=files(train_source=train.en,train_target=train.de)"
 #: Training run -> its recipe, and what differs; the last value of a key counts.
 RUNS = {
     "post_norm": """quickstart FILES SMALL model.norm_placement=post model.d_model=64
