@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/long_documents.md and writes its tables, docs/log/long_documents.md.
+"""Draws the pictures and writes the tables of docs/long_documents.md and its log.
 
     python docs/make_long_documents.py
 
@@ -32,7 +32,8 @@ from rows import read_rows  # noqa: E402
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS as GRAMMAR_KINDS  # noqa: E402
 
 FIGURES = Path(__file__).with_name("figures")
-PAGE = Path(__file__).with_name("log") / "long_documents.md"
+LOG = Path(__file__).with_name("log") / "long_documents.md"
+PAGE = Path(__file__).with_name("long_documents.md")
 
 #: Kind and facts of a test -> its title.
 KINDS = {
@@ -55,6 +56,18 @@ DRAWN = {
     "both ssd,full t5": ("#56B4E9", "--"),
     "position t5": ("#D55E00", "--"),
 }
+#: Models at three learning rates -> colour.
+MODELS = {
+    "full": "black",
+    "full, convolution": "#D55E00",
+    "full, no positions": "0.6",
+    "decoder ssd": "#E69F00",
+    "decoder gated_deltanet": "#009E73",
+    "hybrid 3:1": "#0072B2",
+}
+LENGTHS = (64, 256, 448)  # tokens: in their table
+PANEL = 256  # tokens: in their picture
+BEGIN, END = "<!-- begin: make_long_documents.py -->\n", "<!-- end -->\n"
 EDGES = (16, 64, 256, 448)  # tokens: of the table of distances in training
 COUNTED = 5000  # documents, for this table
 
@@ -162,6 +175,80 @@ def cost_data() -> Any:
     return found if len(found) > 1 else {}
 
 
+def by_rate() -> dict[str, dict[float, list[dict[str, Any]]]]:
+    """Model -> learning rate -> its seeds, as far as they are trained."""
+    found: dict[str, dict[float, list[dict[str, Any]]]] = {name: {} for name in MODELS}
+    for row in read_rows("long_documents_rates").values():
+        found[row["model"]].setdefault(row["rate"], []).append(row)
+    return {
+        name: {rate: sorted(rates[rate], key=lambda row: row["seed"]) for rate in sorted(rates)}
+        for name, rates in found.items()
+        if rates
+    }
+
+
+def chosen(rates: dict[float, list[dict[str, Any]]]) -> float:
+    """The rate with the most right answers on the validation items, by the first seed."""
+    return max(rates, key=lambda rate: rates[rate][0]["validation"])
+
+
+def rate_data() -> Any:
+    """Kind -> its chance, and model -> [rate, right answers of each seed] at `PANEL` tokens."""
+    chance = next(iter(read_rows("long_documents_rates").values()))["chance"]
+    return {
+        kind: {
+            "chance": chance[kind.partition("-")[0]],
+            "models": {
+                name: [[rate, *(share(row, kind, PANEL) for row in rates[rate])] for rate in rates]
+                for name, rates in by_rate().items()
+            },
+        }
+        for kind in KINDS
+    }
+
+
+def share(row: dict[str, Any], kind: str, distance: int) -> float:
+    """Of right answers."""
+    right, total = row["accuracy"][f"{kind}/{distance}"]
+    return round(right / total, 3)
+
+
+def draw_rates(data: Any) -> Any:
+    """Accuracy against the learning rate, a panel for each kind."""
+    figure, grid = plt.subplots(2, 3, figsize=(13, 7.6), layout="constrained")
+    *panels, last = grid.flat
+    for axes, (kind, panel) in zip(panels, data.items(), strict=True):
+        axes.axhline(panel["chance"], color="0.5", linestyle="-.", linewidth=1)
+        axes.text(1.2e-3, panel["chance"], "a guess", color="0.4", fontsize=8, va="bottom")
+        for name, points in panel["models"].items():
+            rates, firsts = [point[0] for point in points], [point[1] for point in points]
+            axes.plot(rates, firsts, "o-", color=MODELS[name], linewidth=2, label=name)
+            for rate, _, *others in points:
+                axes.plot([rate] * len(others), others, "_", color=MODELS[name], markersize=14)
+        axes.set_xscale("log")
+        axes.set_xlim(1.1e-3, 1.4e-2)
+        axes.set_xticks([1.3e-3, 4e-3, 1.2e-2], ["1.3e-3", "4e-3", "1.2e-2"])
+        axes.minorticks_off()
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_title(KINDS[kind])
+        axes.grid(alpha=0.25)
+        axes.set_xlabel("peak learning rate")
+        axes.set_ylabel(f"right answers at {PANEL} tokens")
+    last.axis("off")
+    last.legend(*grid[0, 0].get_legend_handles_labels(), loc="upper center")
+    last.text(
+        0.5,
+        0.4,
+        "Names say what is not full attention with\nsinusoidal positions.\n"
+        "Dots and lines: the first seed.\nDashes: the second and the third, at the rate\n"
+        "that the validation items chose.",
+        ha="center",
+        va="top",
+        transform=last.transAxes,
+    )
+    return figure
+
+
 def draw_distance(data: Any) -> Any:
     """Accuracy against distance, a panel for each kind."""
     figure, grid = plt.subplots(2, 3, figsize=(13, 7.6), layout="constrained")
@@ -265,6 +352,7 @@ def draw_cost(data: Any) -> Any:
 
 
 FIGURE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "long_documents_rates.png": (rate_data, draw_rates),
     "long_documents_distance.png": (distance_data, draw_distance),
     "long_documents_rows.png": (overview_data, draw_overview),
     "long_documents_cost.png": (cost_data, draw_cost),
@@ -272,8 +360,15 @@ FIGURE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 
 HEAD = """# Log: long documents
 
-All rows of [Long documents](../long_documents.md), from `benchmarks/results/`.
+The rows at one learning rate (4e-3) of [Long documents](../long_documents.md), most with one seed,
+and what was found by them. They come from `benchmarks/results/long_documents.jsonl`.
 `python docs/make_long_documents.py` writes this page.
+
+![Right answers against the distance, by kind of word](../figures/long_documents_distance.png)
+
+![Right answers of every row, 256 and 1,024 tokens away](../figures/long_documents_rows.png)
+
+![Training step and decoding by length](../figures/long_documents_cost.png)
 
 The first tables have right answers by the tokens between a word and what decides it. With one seed
 ± is half the width of Wilson's 95 % interval; with several the answers of all are counted together,
@@ -437,7 +532,40 @@ def multi30k_table() -> str:
     return f"\n## Multi30k\n{MULTI30K}{table(columns, lines)}"
 
 
-def page() -> str:
+def rates_tables() -> str:
+    """What the page says of the models at three rates."""
+    models = by_rate()
+    rates = sorted({rate for each in models.values() for rate in each})
+    lines = []
+    for name, each in models.items():
+        best, cells = chosen(each), []
+        for rate in rates:
+            cells.append(f"{each[rate][0]['validation']:.2f}" if rate in each else "–")
+            if rate == best:
+                cells[-1] = f"**{cells[-1]}**"
+        row = each[best][0]
+        cost = f"{row['gflops_per_step']:.1f}"
+        lines.append([name, *cells, f"{row['d_ff']}", cost, f"{row['cpu_seconds_per_step']:.2f}"])
+    columns = ["model", *(f"{rate:.2g}" for rate in rates), "d_ff", "GFLOP/step", "CPU s/step"]
+    answers = []
+    for name, each in models.items():
+        seeds = each[chosen(each)]
+        for distance in LENGTHS:
+            keys = [f"{kind}/{distance}" for kind in KINDS]
+            cells = [cell([row["accuracy"][key] for row in seeds], len(seeds)) for key in keys]
+            answers.append([name, str(distance), str(len(seeds)), *cells])
+    return (
+        f"{table(columns, lines)}\n{table(['model', 'tokens', 'seeds', *KINDS.values()], answers)}"
+    )
+
+
+def with_tables(page: str) -> str:
+    """The page with the tables of today between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n{rates_tables()}\n{END}{rest.partition(END)[2]}"
+
+
+def log() -> str:
     """The log: every row that is done."""
     return HEAD + accuracy_tables() + training_table() + marks_table() + multi30k_table()
 
@@ -449,7 +577,8 @@ def figures() -> dict[str, Any]:
 
 def main() -> None:
     """Writes the log and the pictures."""
-    PAGE.write_text(page(), encoding="utf-8")
+    LOG.write_text(log(), encoding="utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     for name, data in figures().items():
         figure = FIGURE[name][1](data)
         figure.savefig(FIGURES / name, dpi=110, metadata={"Data": json.dumps(data)})

@@ -32,9 +32,11 @@ def test_a_picture_of_long_documents_has_the_numbers_of_the_rows(name):
     assert drawn == documents.figures()[name]
 
 
-def test_the_log_of_long_documents_has_the_rows():
+def test_the_pages_of_long_documents_have_the_rows():
     """Otherwise: python docs/make_long_documents.py."""
-    assert documents.PAGE.read_text(encoding="utf-8") == documents.page()
+    assert documents.LOG.read_text(encoding="utf-8") == documents.log()
+    page = documents.PAGE.read_text(encoding="utf-8")
+    assert documents.with_tables(page) == page
 
 
 def test_the_terminal_shows_what_the_pages_say():
