@@ -360,15 +360,9 @@ FIGURE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 
 HEAD = """# Log: long documents
 
-The rows at one learning rate (4e-3) of [Long documents](../long_documents.md), most with one seed,
-and what was found by them. They come from `benchmarks/results/long_documents.jsonl`.
+The rows at one learning rate, 4e-3, from `benchmarks/results/long_documents.jsonl`. What was
+concluded from them: [Long documents at one learning rate](long_documents_one_rate.md).
 `python docs/make_long_documents.py` writes this page.
-
-![Right answers against the distance, by kind of word](../figures/long_documents_distance.png)
-
-![Right answers of every row, 256 and 1,024 tokens away](../figures/long_documents_rows.png)
-
-![Training step and decoding by length](../figures/long_documents_cost.png)
 
 The first tables have right answers by the tokens between a word and what decides it. With one seed
 ± is half the width of Wilson's 95 % interval; with several the answers of all are counted together,
@@ -544,9 +538,9 @@ def rates_tables() -> str:
             if rate == best:
                 cells[-1] = f"**{cells[-1]}**"
         row = each[best][0]
-        cost = f"{row['gflops_per_step']:.1f}"
-        lines.append([name, *cells, f"{row['d_ff']}", cost, f"{row['cpu_seconds_per_step']:.2f}"])
-    columns = ["model", *(f"{rate:.2g}" for rate in rates), "d_ff", "GFLOP/step", "CPU s/step"]
+        lines.append([name, *cells, f"{row['d_ff']}", f"{row['cpu_seconds_per_step']:.2f}"])
+    titles = [f"at {rate:.1e}".replace("e-0", "e-").replace(".0e", "e") for rate in rates]
+    columns = ["model", *titles, "d_ff", "CPU s/step"]
     answers = []
     for name, each in models.items():
         seeds = each[chosen(each)]
