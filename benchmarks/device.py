@@ -125,8 +125,7 @@ def step(arguments: argparse.Namespace) -> None:
     # Last, as the text of another version may not be read.
     module = parse(text)
     if planned := estimate(module, dataclasses.replace(here, devices=[device])):
-        by_compiler = round(1e3 * (planned.computing_by_compiler or 0.0), 3)
-        say(planned_ms=round(1e3 * planned.seconds, 3), xla_ms=by_compiler, kernels=planned.kernels)
+        say(planned_ms=round(1e3 * planned.seconds, 3), kernels=planned.kernels)
     if arguments.profile:
         by_part(planes, module, arguments.profile)
 

@@ -90,7 +90,7 @@ def test_the_recipe_compiles_and_fits(recipe, topology, more):
     text = plan(recipe, topology, *more)
     check_fits(text, topology)
     if is_gpu(topology):
-        assert "by XLA's estimates" in text and "launches of" in text
+        assert "launches of" in text
         assert 10 < utilisation(text) < 80
     else:
         assert "all-reduce" in text and utilisation(text) > 5
@@ -112,7 +112,6 @@ def test_plans_for_other_devices(topology, devices):
     text = plan("quickstart", topology, *ONE_LAYER)
     assert f"plan for {devices}" in text
     assert "all-reduce" in text
-    assert ("by XLA's estimates" in text) == (is_gpu(topology) and topology != "a100:4")
     assert 0 < utilisation(text) < (80 if is_gpu(topology) else 100)
 
 

@@ -7,7 +7,6 @@ from transformer_jax.plan.devices import Device, Target
 from transformer_jax.plan.hlo import parse
 from transformer_jax.plan.roofline import (
     bytes_moved,
-    compiler_seconds,
     flops,
     kernel_seconds,
     runs_a_kernel,
@@ -23,12 +22,12 @@ PRODUCT = """\
 %y = (RESULT[64,16]{1,0}, s8[4194304]{0}) custom-call(%a, %b), \
 custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":{\
 "dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]},\
-"epilogue":"DEFAULT"},"reification_cost":[COSTS]}
+"epilogue":"DEFAULT"}}
 """
 
 
-def product_of(operand, result, costs=""):
-    text = PRODUCT.replace("OPERAND", operand).replace("RESULT", result).replace("COSTS", costs)
+def product_of(operand, result):
+    text = PRODUCT.replace("OPERAND", operand).replace("RESULT", result)
     module, by_name = instructions(*text.splitlines())
     return module, by_name["y"]
 
@@ -154,33 +153,6 @@ def test_a_product_inside_a_fusion_and_the_longer_branch_count():
             + 3 * 2 * 4 * 8 * 4 / DEVICE.bandwidth
         )
     )
-
-
-COSTS = """\
-{"name":"sol","exec_time_us":64},{"name":"indexing-cost-model","exec_time_us":5}"""
-
-
-@pytest.mark.parametrize(
-    ("config", "microseconds"),
-    [
-        (f'{{"reification_cost":[{COSTS}]}}', 64),
-        (f'{{"fusion":{{"kind":"__triton"}},"reification_cost":[{COSTS}]}}', 5),
-        ("{}", None),
-    ],
-)
-def test_the_compilers_own_estimate(config, microseconds):
-    _, by_name = instructions(f"%f = f32[8] fusion(%a), calls=%c, backend_config={config}")
-    estimated = compiler_seconds(by_name["f"])
-    assert estimated == (None if microseconds is None else pytest.approx(1e-6 * microseconds))
-
-
-@pytest.mark.parametrize(
-    ("operand", "result", "factor"),
-    [("bf16", "bf16", 1), ("f32", "f32", 1), ("bf16", "f32", 64), ("f16", "f16", 8)],
-)
-def test_types_that_are_not_in_the_compilers_table(operand, result, factor):
-    _, product = product_of(operand, result, COSTS)
-    assert compiler_seconds(product) == pytest.approx(64e-6 / factor)
 
 
 @pytest.mark.parametrize(("kernel", "products"), [("fwd", 2), ("dq", 3), ("dkv", 4)])

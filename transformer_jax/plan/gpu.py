@@ -103,8 +103,6 @@ def gpu_node(topology: str) -> Target:
         # compiles in a third of the time.
         "xla_backend_optimization_level": 0,
         "xla_llvm_disable_expensive_passes": True,
-        # jaxlib 0.10 has no measured rates for older ones, and would stop.
-        "xla_gpu_collect_cost_model_stats": gpu.capability >= 9,
     }
     return Target(
         devices,

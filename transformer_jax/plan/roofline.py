@@ -9,7 +9,6 @@ kernel's operands and results in device memory. Of an operand of which a fusion 
 the slices count, and of a result that it updates in place, the update.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterable
@@ -30,7 +29,6 @@ _NO_KERNEL = {
 #: Of a dot's attributes, and of the JSON beside cuBLAS's products.
 _CONTRACTED = re.compile(r'lhs_contracting_dim(?:ension)?s"?[=:][{[]([\d,"]*)')
 _SCORES = re.compile(r'"intermediate_tensor_shape":\{[^}]*"dimensions":\[([\d,"]*)')
-_COSTS = re.compile(r'"reification_cost":(\[.*?\])')
 _SLICES = ("dynamic-slice", "slice", "gather")
 _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}  # opcode -> which operand is the update
 
@@ -159,27 +157,6 @@ def _used(body: list[Instruction]) -> dict[str, float]:
                 part *= min(1.0, _sum(one.arrays) / max(1, _sum(one.inputs[0])))
             used[operand] = min(1.0, used.get(operand, 0.0) + part)
     return used
-
-
-def compiler_seconds(instruction: Instruction) -> float | None:
-    """XLA's own estimate of an instruction, from tables of measured rates; None without one.
-
-    They are asked for with `xla_gpu_collect_cost_model_stats`. Those of fusions assume the full
-    bandwidth. For a product whose types are not in its table, XLA 0.10 multiplies by the cube of
-    the bytes of the result's elements, which is taken back here.
-    """
-    estimates = json.loads(first(_COSTS, instruction.attributes) or "[]")
-    costs = {one["name"]: one["exec_time_us"] for one in estimates if "exec_time_us" in one}
-    triton = '"__triton"' in instruction.attributes  # "sol" is a placeholder there
-    microseconds = costs.get("indexing-cost-model" if triton else "sol")
-    if microseconds is None:
-        return None
-    time = 1e-6 * microseconds
-    if not triton and instruction.target.startswith("__cublas"):
-        operand, result = instruction.inputs[0][0], instruction.arrays[0]
-        if not (operand.dtype == result.dtype and operand.dtype in ("bf16", "f32")):
-            return time / result.itemsize**3
-    return time
 
 
 def _sum(arrays: Iterable[Array]) -> int:

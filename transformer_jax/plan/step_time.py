@@ -14,13 +14,12 @@ copies between HBM and on-chip memory that the compiler starts early in order to
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 
 from transformer_jax.plan.devices import Device, Target
 from transformer_jax.plan.hlo import Instruction, Module, collectives_of, first, walk
 from transformer_jax.plan.roofline import (
-    compiler_seconds,
     is_library_call,
     is_splash,
     kernel_seconds,
@@ -60,8 +59,6 @@ class StepTime:
         hidden: seconds of collectives that run beside the computation.
         parts: `computing` by part of the model and kind of work.
         kernels: how many the GPU runs; None on a TPU, whose compiler estimates `computing`.
-        computing_by_compiler: `computing` with the compiler's own estimates of the kernels for
-            which it gives one; None if it gives none, or if `computing` is that already.
     """
 
     seconds: float
@@ -70,7 +67,6 @@ class StepTime:
     hidden: float = 0.0
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     kernels: int | None = None
-    computing_by_compiler: float | None = None
 
 
 #: An instruction -> seconds of computing.
@@ -105,13 +101,8 @@ def estimate(module: Module, target: Target) -> StepTime | None:
     if not computing:
         return None
     hidden = max(communicating - waiting, 0.0)  # rounding can leave less
-    time = StepTime(now, computing, waiting, hidden, computing_by_part(module, seconds))
-    if device.clock:
-        return time
-    kernels = [one for one in walk(module) if runs_a_kernel(one)]
-    given = {one: own for one in set(kernels) if (own := compiler_seconds(one)) is not None}
-    by_compiler = sum(given.get(one, seconds(one)) for one in kernels) if given else None
-    return replace(time, kernels=len(kernels), computing_by_compiler=by_compiler)
+    kernels = None if device.clock else sum(map(runs_a_kernel, walk(module)))
+    return StepTime(now, computing, waiting, hidden, computing_by_part(module, seconds), kernels)
 
 
 def _seconds(module: Module, instruction: Instruction, device: Device) -> float:

@@ -90,9 +90,6 @@ def _step_rows(time: StepTime) -> Rows:
         f"{_ms(time.seconds)} a step by {by}: {_ms(time.computing)} computing, "
         f"{_ms(time.waiting)} waiting for collectives; {_ms(time.hidden)} of collectives hidden",
     )
-    if time.computing_by_compiler is not None:
-        computing = _ms(time.computing_by_compiler)
-        yield "  by XLA's estimates", f"{computing} computing, where it gives them"
     if time.kernels is not None:
         yield "  not counted", f"launches of {time.kernels:,} kernels; see docs/scale.md"
 
