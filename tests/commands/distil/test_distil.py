@@ -10,8 +10,7 @@ import pytest
 
 import transformer_jax as tj
 from tests.untrained import untrained_run
-from transformer_jax.commands import distil
-from transformer_jax.commands.distil import choice, table, text
+from transformer_jax.commands.distil import choice, stages, table, text
 from transformer_jax.commands.main import STOPPED, main
 from transformer_jax.commands.signals import StopOnSignals
 from transformer_jax.data.sources.grammar.sentences import generate
@@ -81,8 +80,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distil, "_PART", 16)
-    monkeypatch.setattr(distil, "_BATCHES_PER_CHUNK", 2)  # chunks of 8 lines
+    monkeypatch.setattr(stages, "_PART", 16)
+    monkeypatch.setattr(stages, "_BATCHES_PER_CHUNK", 2)  # chunks of 8 lines
 
 
 def command(place, workdir, *more):
@@ -95,7 +94,7 @@ def undisturbed(place, tmp_path_factory):
     """The workdir of a command that nothing stopped."""
     workdir = tmp_path_factory.mktemp("undisturbed") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distil, "_PART", 16)
+        patch.setattr(stages, "_PART", 16)
         assert main(command(place, workdir)) == 0
     return workdir
 
