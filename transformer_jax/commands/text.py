@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 from transformer_jax.commands.flags import Parser
 
-_LINE_BREAKS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+#: White space that has a line break. It is tried where white space begins, and once: linear in the
+#: text, whatever that holds.
+_BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_LINE_END = re.compile(rf"((?<!\s)[^\S{_BREAKS}]*+[{_BREAKS}]\s*+)")
 
 
 def add_lines_argument(parser: Parser) -> None:
@@ -57,7 +60,8 @@ def split(text: str, fits: Callable[[str], bool], *, language: str, sentences: b
         sentences: cut every line into sentences, not only one that does not fit.
     """
     found, gaps = [], [""]
-    for line, gap in _lines(text):
+    lines = [*_LINE_END.split(text), ""]
+    for line, gap in zip(lines[::2], lines[1::2], strict=True):
         parts = [line] if fits(line) and not sentences else _sentences(line, language)
         for part in itertools.chain.from_iterable(_halves(part, fits) for part in parts):
             core = part.strip()
@@ -70,18 +74,6 @@ def split(text: str, fits: Callable[[str], bool], *, language: str, sentences: b
                 gaps[-1] += part
         gaps[-1] += gap
     return Text(found, gaps)
-
-
-def _lines(text: str) -> list[tuple[str, str]]:
-    """(line, white space with the line break after it) of each line."""
-    # Words at even places, white space at odd ones: linear in the text, whatever it holds.
-    tokens = re.split(r"(\s+)", text)
-    lines, start = [], 0
-    for place in range(1, len(tokens), 2):
-        if not _LINE_BREAKS.isdisjoint(tokens[place]):
-            lines.append(("".join(tokens[start:place]), tokens[place]))
-            start = place + 1
-    return [*lines, ("".join(tokens[start:]), "")]
 
 
 def _sentences(line: str, language: str) -> list[str]:
