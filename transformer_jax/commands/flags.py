@@ -162,16 +162,10 @@ class Parser(argparse.ArgumentParser):
         args, rest = self.parse_known_args(words)
         if rest:
             flag, known = rest[0].partition("=")[0], list(self._option_string_actions)
-            place, _, name = flag.rpartition(".")
-            inside = [
-                option
-                for option in known
-                if option.endswith(f".{flag[2:]}")
-                or (place and option.startswith(f"{place}.") and option.endswith(f".{name}"))
-            ]
-            meant = hint(flag, known)
-            if inside:
-                meant = f" (did you mean {' or '.join(inside[:2])}?)"
+            # Parts of the key may be missing: before it, or before its last word.
+            place, _, name = (re.escape(part) for part in flag.removeprefix("--").rpartition("."))
+            inside = [each for each in known if re.fullmatch(rf"--.*\b{place}\b.*\.{name}", each)]
+            meant = f" (did you mean {' or '.join(inside[:2])}?)" if inside else hint(flag, known)
             self.error(f"unknown argument {rest[0]}{meant}")
         return args
 

@@ -17,17 +17,9 @@ from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.formats.exporter import TrainedModel
 from transformer_jax.formats.transformers.language_tokens import is_language, one_of
-from transformer_jax.models.api import Params
+from transformer_jax.models.api import Params, logical_axes
 from transformer_jax.models.paths import by_path, from_paths
 from transformer_jax.weights.arrangement import UNUSED
-
-#: Parameters with a row for each piece, and along which axis.
-_VOCABULARY_AXES = {
-    "source_embedding/table": 0,
-    "target_embedding/table": 0,
-    "projection/kernel": 1,
-    "output_bias/bias": 0,
-}
 
 
 def with_language(model: TrainedModel, code: str, like: str | None = None) -> TrainedModel:
@@ -62,8 +54,10 @@ def with_language(model: TrainedModel, code: str, like: str | None = None) -> Tr
         unused_ids=tuple(i for i in config.unused_ids if i != place),
     )
     flat = by_path(model.params)
-    for path in flat.keys() & _VOCABULARY_AXES.keys():
-        flat[path] = _with_row(np.asarray(flat[path]), _VOCABULARY_AXES[path], sources, place)
+    for path, axes in by_path(logical_axes(config)).items():
+        if "vocab" in axes:  # a row for each piece
+            axis = list(axes).index("vocab")
+            flat[path] = _with_row(np.asarray(flat[path]), axis, sources, place)
     params: Params = from_paths(flat)
     source, target = (
         _with_tag(each, place, piece) for each in (model.tokenizers.source, tokenizer)
