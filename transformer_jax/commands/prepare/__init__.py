@@ -131,5 +131,4 @@ def _preparation(args: argparse.Namespace) -> "Preparation":
     data = resolve(config.data)
     vocabularies(config.tokenizer, tags_of(data))  # raises what is wrong with the settings
     folder = Path(os.path.abspath(args.output))
-    longest = min(config.batch.max_length, config.model.max_length)
-    return Preparation(folder, data, config.tokenizer, args.part_pairs, longest)
+    return Preparation(folder, data, config.tokenizer, args.part_pairs)
