@@ -8,7 +8,7 @@ place in it. All that is not translated is cut from the text as it was written.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape, unescape
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -349,16 +349,13 @@ def _of_xml(markup: str) -> Iterator[_Token]:
         parser.Parse(content, True)
     except expat.ExpatError as error:
         raise UserError(f"the XML is not well formed: {expat.ErrorString(error.code)}") from error
-    is_empty = is_cdata = False
+    is_empty = False
     for (begin, kind, name), (end, *_) in pairwise(events[1:]):
         raw = content[begin:end].decode()
-        if kind == "cdata":
-            is_cdata = not is_cdata  # its text may be of several lines: written as other text
+        if kind == "text":
+            yield _Token("break" if name == "\n" else "text", raw, name)
         elif kind == "open" and not raw:
             is_empty = True  # `<a/>`: its two events are at one place
-        elif kind == "text":
-            raw = escape(name, quote=False) if is_cdata else raw
-            yield _Token("break" if name == "\n" else "text", raw, name)
-        else:
+        elif kind != "cdata":  # its text may be of several lines: written as other text
             yield _Token("point" if is_empty else kind, raw, name)
             is_empty = False
