@@ -144,12 +144,8 @@ def _render(place: _Place, tags: Sequence[Tag], chars: Span, among: Span) -> str
         among: the words in it, first and one after the last.
     """
     # An element comes right before those that are inside of it.
-    families: list[list[Tag]] = []
-    for tag in tags:
-        if tag.depth == tags[0].depth:
-            families.append([tag])
-        else:
-            families[-1].append(tag)
+    starts = [i for i, tag in enumerate(tags) if tag.depth == tags[0].depth]
+    families = [tags[start:end] for start, end in pairwise([*starts, len(tags)])]
     taken: set[int] = set()
     placed: dict[int, Span] = {}  # family -> its words
     scores = [
@@ -167,17 +163,16 @@ def _render(place: _Place, tags: Sequence[Tag], chars: Span, among: Span) -> str
     for number, (tag, *_) in enumerate(families):
         if number not in placed and (best := _best_other(place, tag, among, placed)):
             placed[number] = best
-    spans = []
-    for number, family in enumerate(families):
-        tag = family[0]
-        if number in placed:
-            begin, end = _trimmed(place, tag, placed[number])
-        else:
-            begin = end = _point(place, tag, among, chars)
-        spans.append((begin, number, end, placed.get(number, (among[0], among[0])), family))
+    spans = [
+        _trimmed(place, tag, placed[number])
+        if number in placed
+        else (_point(place, tag, among, chars),) * 2
+        for number, (tag, *_) in enumerate(families)
+    ]
     made, at, after_empty = "", chars[0], False
-    for begin, _, end, own, (tag, *inner) in sorted(spans, key=lambda each: each[:2]):
-        begin, end = (min(max(each, at), chars[1]) for each in (begin, end))
+    for number in sorted(range(len(families)), key=lambda number: spans[number][0]):
+        (tag, *inner), own = families[number], placed.get(number, (among[0], among[0]))
+        begin, end = (min(max(each, at), chars[1]) for each in spans[number])
         made += escape(place.line[at:begin], quote=False)
         content = _render(place, inner, (begin, end), own)
         before, after = place.line[:begin][-1:], place.line[end : end + 1]
