@@ -1,7 +1,6 @@
 """Where a plan's devices come from: this machine, or a description by its compiler."""
 
 import re
-from collections.abc import Callable
 
 import jax
 
@@ -9,12 +8,6 @@ from transformer_jax.errors import UserError
 from transformer_jax.plan.devices import Target
 from transformer_jax.plan.gpu import L4, NODES, gpu_node
 from transformer_jax.plan.tpu import TPUS, tpu_slice
-
-#: What `--plan_topology` says before its colon -> the function that describes the devices.
-TOPOLOGIES: dict[str, Callable[[str], Target]] = {
-    **dict.fromkeys(TPUS, tpu_slice),
-    **dict.fromkeys(NODES, gpu_node),
-}
 
 
 def described(topology: str) -> Target:
@@ -24,15 +17,15 @@ def described(topology: str) -> Target:
         UserError: the name is wrong, or the compiler is missing or knows no such devices.
     """
     name, _, rest = topology.partition(":")
-    if name not in TOPOLOGIES or not rest:
+    if name not in {*TPUS, *NODES} or not rest:
         raise UserError(
             f"--plan_topology={topology}: expected a TPU slice such as v5e:2x4 or GPUs such as "
-            f"h100:8, with a name out of {', '.join(TOPOLOGIES)}"
+            f"h100:8, with a name out of {', '.join([*TPUS, *NODES])}"
         )
     jax.config.update("jax_platforms", "cpu")
     # Programs for devices that are not there can be stored but not loaded again.
     jax.config.update("jax_enable_compilation_cache", False)
-    return TOPOLOGIES[name](topology)
+    return tpu_slice(topology) if name in TPUS else gpu_node(topology)
 
 
 def this_machine() -> Target:
