@@ -76,7 +76,7 @@ class Distillation:
         """Writes the text as files of lines."""
         inputs, fill = text.hashes(self.data), partial(text.write_text, self.data)
         if not self.teacher:
-            options = {
+            options: dict[str, Any] = {
                 "most_words": self.config.batch.max_length,
                 "least": self.args.min_score,
                 "keep_all": self.args.candidates == "all",
