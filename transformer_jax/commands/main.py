@@ -38,8 +38,14 @@ USER_ERROR = 2
 #: Exit status of a run that a signal stopped after it saved its state: 128 + SIGTERM.
 STOPPED = 143
 
+_LOGGER = logging.getLogger(__name__)
+
 #: Threads that `training.ahead` may leave behind, compiling what `train.minutes` has no time for.
 _LEFT_BEHIND = "compile ahead"
+
+
+class Stopped(Exception):
+    """A signal ended what was in progress; all processes raise it, and what was done is saved."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, CannotSave):  # its threads can block a normal exit forever
             end_at_once(USER_ERROR)
         status = USER_ERROR
+    except Stopped:
+        _LOGGER.info("stopped and saved; the same command continues the run")
+        status = STOPPED
     except BrokenPipeError:
         # The reader of our output has ended; keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,10 +10,6 @@ from types import FrameType
 from transformer_jax.parallel.processes import gather, several, stop_agreed
 
 
-class Stopped(Exception):
-    """A signal ended what was in progress; all processes raise it, and what was done is saved."""
-
-
 def end_with_command() -> None:
     """Ends this process when the command that started it ends, whatever ends that."""
     if (command := parent_process()) is not None:

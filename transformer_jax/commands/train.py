@@ -26,7 +26,7 @@ import logging
 import os
 
 from transformer_jax.commands.flags import Parser
-from transformer_jax.commands.main import STOPPED
+from transformer_jax.commands.main import Stopped
 from transformer_jax.commands.recipe_flags import USUAL, recipe_of
 from transformer_jax.commands.run_flags import add_process_arguments, start_processes
 from transformer_jax.config import Config
@@ -56,7 +56,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_config(Config, prefix="config.", usual=USUAL)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Loads the recipe, applies the flags, and trains."""
     config, by_pairs = recipe_of(args)
     for flag in ("plan_topology", "plan_length", "plan_no_search"):
@@ -86,8 +86,7 @@ def run(args: argparse.Namespace) -> int:
         profile=args.profile,
     )
     if stop.stopped:
-        _LOGGER.info("stopped and saved; the same command continues the run")
-        return STOPPED
+        raise Stopped
     if is_first():
         workdir = f"--workdir={trained.path}"
         _LOGGER.info(
@@ -95,7 +94,6 @@ def run(args: argparse.Namespace) -> int:
             f"transformer-jax inspect {workdir}"
         )
     gather([])  # all processes end together
-    return 0
 
 
 def plan(args: argparse.Namespace) -> int:

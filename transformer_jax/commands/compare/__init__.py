@@ -28,7 +28,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from transformer_jax.commands.flags import Parser, part_of
-from transformer_jax.commands.main import STOPPED, main
+from transformer_jax.commands.main import Stopped, main
 from transformer_jax.commands.recipe_flags import USUAL, recipe_of
 from transformer_jax.config import Config, override
 from transformer_jax.errors import UserError
@@ -60,10 +60,11 @@ def add_arguments(parser: Parser) -> None:
     parser.add_config(Config, prefix="config.", usual=USUAL)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Trains and scores what is missing, and writes tables and plots of what is there."""
     if args.training:
-        return _run_training(args, **args.training)
+        _run_training(args, **args.training)
+        return
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # the devices are the trainings'
@@ -103,14 +104,12 @@ def run(args: argparse.Namespace) -> int:
     )
     comparison.write()
     if failed is None:
-        _LOGGER.info("stopped and saved; the same command continues")
-        return STOPPED
+        raise Stopped
     table = comparison.output / "table.md"
     print(table.read_text() if table.exists() else "", end="")
     if failed:
         names = ", ".join(str(comparison.folder(*training)) for training in failed)
         raise UserError(f"these trainings failed, and the same command tries them again: {names}")
-    return 0
 
 
 def _process(words: list[str]) -> "BaseProcess":
@@ -126,7 +125,7 @@ def _in_process(words: list[str]) -> None:
 
 def _run_training(
     args: argparse.Namespace, changes: dict[str, str], number: int, folder: str
-) -> int:
+) -> None:
     import jax
 
     from transformer_jax.commands.compare.results import run_training, with_seed
@@ -141,7 +140,8 @@ def _run_training(
         should_stop=StopOnSignals(),
         progress=not args.no_progress,
     )
-    return STOPPED if result is None else 0
+    if result is None:
+        raise Stopped
 
 
 def _trains_on_cpu(recipe: Recipe) -> bool:

@@ -29,12 +29,10 @@ part of the lines.
 import argparse
 import contextlib
 import dataclasses
-import logging
 import math
 from typing import Any
 
 from transformer_jax.commands.flags import Parser
-from transformer_jax.commands.main import STOPPED
 from transformer_jax.commands.recipe_flags import USUAL, recipe_of
 from transformer_jax.commands.run_flags import (
     add_process_arguments,
@@ -49,8 +47,6 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, in_bucket
 from transformer_jax.settings.keys import keys_of
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -75,7 +71,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_config(Config, prefix="config.", usual=USUAL)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Fills what is missing of text, translations, choice, student and table; prints the table."""
     decoding = keys_of(DecodeConfig)  # how the teacher translates
     of_teacher = {key: args.flags[key] for key in args.flags if key.split(".")[0] in decoding}
@@ -94,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.commands.distil.student import languages_for, taught_by
     from transformer_jax.commands.distil.table import Contestant
     from transformer_jax.commands.distil.text import one_direction
-    from transformer_jax.commands.signals import StopOnSignals, Stopped
+    from transformer_jax.commands.signals import StopOnSignals
     from transformer_jax.parallel.processes import from_first, gather, is_first
     from transformer_jax.runs.ensemble import members
     from transformer_jax.runs.lock import only_run
@@ -115,22 +111,17 @@ def run(args: argparse.Namespace) -> int:
         from_first(lambda: lock.enter_context(only_run(work.folder)))
         work.write_text()
         from_first(work.check_student)
-        try:
-            stop = StopOnSignals()
-            if not args.translations:
-                work.translate(stop)
-                work.choose()
-            work.train(stop)
-        except Stopped:
-            _LOGGER.info("stopped and saved; the same command continues")
-            return STOPPED
+        stop = StopOnSignals()
+        if not args.translations:
+            work.translate(stop)
+            work.choose()
+        work.train(stop)
         table = from_first(work.compare)
         if args.export:
             table += f"{work.export()}\n"
         if is_first():
             print(table, end="")
         gather([])  # all processes end together
-    return 0
 
 
 def _of_translations(args: argparse.Namespace, flags: dict[str, Any], config: Config) -> DataConfig:

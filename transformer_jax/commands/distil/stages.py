@@ -17,8 +17,9 @@ from etils import epath
 from transformer_jax.commands.distil import choice, table, text, translations
 from transformer_jax.commands.distil.table import Contestant
 from transformer_jax.commands.lines import Counts, answer
+from transformer_jax.commands.main import Stopped
 from transformer_jax.commands.output_file import output_file
-from transformer_jax.commands.signals import StopOnSignals, Stopped
+from transformer_jax.commands.signals import StopOnSignals
 from transformer_jax.config import Config, to_dict
 from transformer_jax.data.config import DataConfig
 from transformer_jax.data.sources.files import file_digest, read_lines, read_parallel
