@@ -151,7 +151,7 @@ def test_what_is_left_of_an_interrupted_import_may_be_deleted(
         ("config.json", {"model_type": "bloom"}, "model_type='bloom' cannot be expressed; only 'm"),
         ("config.json", {"normalize_before": True}, "normalize_before=True cannot be expressed"),
         ("config.json", {"activation_function": "mish"}, "activation_function='mish' cannot be"),
-        ("config.json", {"encoder_ffn_dim": 64}, "encoder_ffn_dim=64 and decoder_ffn_dim=32 must"),
+        ("config.json", {"encoder_ffn_dim": 64}, "decoder_ffn_dim=32 cannot be expressed; only 64"),
         ("config.json", {"d_model": "16"}, "d_model='16' is not of type int"),
         ("config.json", {"vocab_size": 5}, "has ids up to"),
         ("config.json", {"pad_token_id": None}, "pad_token_id is missing"),

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from transformer_jax.errors import UserError
 from transformer_jax.layers.feed_forward import Activation, Mlp
 from transformer_jax.layers.norms import LayerNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
@@ -50,12 +49,8 @@ class BartLayout(Layout):
 
     def model(self, config: Settings, **vocabulary: Any) -> ModelConfig:
         for ours in ("ffn_dim", "attention_heads"):
-            one, other = (config.number(f"{side}_{ours}") for side in ("encoder", "decoder"))
-            if one != other:
-                raise UserError(
-                    f"{config.origin}: encoder_{ours}={one} and decoder_{ours}={other} must be "
-                    "equal"
-                )
+            config.number(f"decoder_{ours}")  # is there
+            config.need({f"decoder_{ours}": config.number(f"encoder_{ours}")})
         attention = Full(dropout_rate=config.get("attention_dropout", float, 0.0))
         encoder, decoder = (
             StackConfig(config.number(f"{side}_layers"), (attention,), self.position)
