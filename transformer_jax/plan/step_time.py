@@ -79,30 +79,28 @@ def estimate(module: Module, target: Target) -> StepTime | None:
     if device is None:
         return None
     seconds = cache(lambda instruction: _seconds(module, instruction, device))
-    now = computing = waiting = communicating = links_free = 0.0
+    computing = waiting = communicating = links_free = 0.0  # now is computing + waiting
     arrivals: dict[str, float] = {}
     for one in walk(module):
         arrived: list[str] = []  # collectives whose results are needed now
         sent = collectives_of(module, one, num_devices)
         if sending := sum(each.sent / rate for each in sent if (rate := send_rate(each.group))):
             # The links send one collective after the other.
-            links_free = max(links_free, now) + sending
+            links_free = max(links_free, computing + waiting) + sending
             communicating += sending
             arrivals[one.name] = links_free
             arrived = [] if one.opcode.endswith("-start") else [one.name]
         elif one.opcode.endswith("-done"):
             arrived = one.operands
         for name in arrived:
-            late = max(arrivals.pop(name, now) - now, 0.0)
-            waiting += late
-            now += late
+            waiting += max(arrivals.pop(name, 0.0) - (computing + waiting), 0.0)
         computing += seconds(one)
-        now += seconds(one)
     if not computing:
         return None
     hidden = max(communicating - waiting, 0.0)  # rounding can leave less
     kernels = None if device.clock else sum(map(runs_a_kernel, walk(module)))
-    return StepTime(now, computing, waiting, hidden, computing_by_part(module, seconds), kernels)
+    parts = computing_by_part(module, seconds)
+    return StepTime(computing + waiting, computing, waiting, hidden, parts, kernels)
 
 
 def _seconds(module: Module, instruction: Instruction, device: Device) -> float:
