@@ -176,26 +176,24 @@ class _Line:
 
 def _line(tokens: Sequence[_Token], inside: range, closes: dict[int, int], offset: int) -> _Line:
     """The plain text of a line, and its tags."""
-    line, depth = _Line(offset), 0
+    line = _Line(offset)
     opened: dict[int, tuple[Tag, int, bool]] = {}  # end tag -> its tag, and what was before it
     for i in inside:
         token, is_spaced = tokens[i], bool(line.gap) or not line.shown
         if token.kind == "text":
             line.add_text(token.name)
         elif i in opened:
-            tag, shown, is_spaced = opened[i]
-            depth -= 1
+            tag, shown, is_spaced = opened.pop(i)
             if line.shown == shown:
                 tag.space_before = is_spaced
                 line.show(tag)
             tag.end = max(offset + len(line.text), tag.begin)
         else:
             close = tokens[closes[i]].raw if i in closes else ""
-            tag = Tag(token.raw, close, line.place, line.place, depth)
+            tag = Tag(token.raw, close, line.place, line.place, depth=len(opened))
             line.tags.append(tag)
             if i in closes:
                 opened[closes[i]] = tag, line.shown, is_spaced
-                depth += 1
             else:
                 tag.space_before = is_spaced
                 line.show(tag)

@@ -146,20 +146,17 @@ def _render(place: _Place, tags: Sequence[Tag], chars: Span, among: Span) -> str
     # An element comes right before those that are inside of it.
     starts = [i for i, tag in enumerate(tags) if tag.depth == tags[0].depth]
     families = [tags[start:end] for start, end in pairwise([*starts, len(tags)])]
-    taken: set[int] = set()
     placed: dict[int, Span] = {}  # family -> its words
-    scores = [
-        [_meet(place.words[i].source, family[0]) for i in range(*among)] for family in families
+    gains = [
+        [1 if _meet(word.source, tag) else -1 for word in place.words[slice(*among)]]
+        for tag, *_ in families
     ]
     # The longest first: they lose most where another is in their way.
-    for number in sorted(range(len(families)), key=lambda n: -sum(scores[n])):
-        free = [
-            -len(scores[number]) - 1 if among[0] + i in taken else (1 if is_in else -1)
-            for i, is_in in enumerate(scores[number])
-        ]
-        if run := _best_run(free):
+    for number in sorted(range(len(families)), key=lambda number: -sum(gains[number])):
+        if run := _best_run(gains[number]):
             placed[number] = among[0] + run[0], among[0] + run[1]
-            taken.update(range(*placed[number]))
+            for each in gains:  # words that are taken outweigh all others
+                each[slice(*run)] = (run[1] - run[0]) * [-len(each) - 1]
     for number, (tag, *_) in enumerate(families):
         if number not in placed and (best := _best_other(place, tag, among, placed)):
             placed[number] = best
@@ -252,6 +249,5 @@ def _point(place: _Place, tag: Tag, among: Span, chars: Span) -> int:
     if before and (follows or not after):
         return before[-1].end
     if after:
-        nearest = min(word.source for word in after)
-        return next(word.begin for word in after if word.source == nearest)
+        return min(after, key=lambda word: word.source).begin
     return chars[1]
