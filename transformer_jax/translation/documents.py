@@ -9,9 +9,9 @@ translation.
 """
 
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from transformer_jax.translation.run_batches import Timing
@@ -79,16 +79,6 @@ class Tally:
         )
 
 
-@dataclass
-class _Document:
-    """A document of which some sentences are translated."""
-
-    sources: Sequence[Ids]
-    targets: list[Ids] = field(default_factory=list)
-    #: Where the parts of a divided block end; the last is the next part's end.
-    ends: list[int] = field(default_factory=list)
-
-
 def blocks(sources: Sequence[Ids], room: Room, tally: Tally) -> Generator[Asked, Ids, list[Ids]]:
     """Yields one block after the other, and is sent its target.
 
@@ -103,16 +93,40 @@ def blocks(sources: Sequence[Ids], room: Room, tally: Tally) -> Generator[Asked,
     Returns:
         the translation of each sentence, as ids without EOS.
     """
-    document = _Document(sources)
-    source, target = room.separators
+    targets: list[Ids] = []
     tally.sentences += len(sources)
     tally.cut += sum(len(each) >= room.sentence for each in sources)
-    while (start := len(document.targets)) < len(sources):
-        context, stop = _next_block(document, room)
-        prefix = _ended(document.targets[context:start], target)
-        ids = yield Asked(_ended(sources[context:stop], source)[:-1], prefix, start)
-        _accept(document, stop, ids[len(prefix) :], target, tally)
-    return document.targets
+    while len(targets) < len(sources):
+        yield from _next_block(sources, targets, None, room, tally)
+    return targets
+
+
+def _next_block(
+    sources: Sequence[Ids], targets: list[Ids], end: int | None, room: Room, tally: Tally
+) -> Generator[Asked, Ids, None]:
+    """Yields the block after the sentences with targets, and adds the targets of its sentences.
+
+    It is asked for again in halves if its translation has not as many sentences.
+
+    Args:
+        end: where it ends, as a part of a block that was divided; None: where the room ends.
+    """
+    start, is_part, (source, target) = len(targets), end is not None, room.separators
+    context, stop = _place(sources, targets, end, room)
+    prefix = _ended(targets[context:start], target)
+    ids = yield Asked(_ended(sources[context:stop], source)[:-1], prefix, start)
+    ids = ids[len(prefix) :]
+    tally.blocks += not is_part
+    sentences, count = _split(ids, target), stop - start
+    if count == 1:
+        tally.alone += is_part
+        targets.append([i for each in sentences for i in each])
+    elif EOS_ID in ids[-1:] and len(sentences) == count and all(sentences):
+        targets += sentences
+    else:
+        tally.divided += not is_part
+        for half in (start + count // 2, stop):
+            yield from _next_block(sources, targets, half, room, tally)
 
 
 def translate_documents(
@@ -154,15 +168,16 @@ def translate_documents(
     return [done[number] for number in range(len(documents))]
 
 
-def _next_block(document: _Document, room: Room) -> tuple[int, int]:
+def _place(
+    sources: Sequence[Ids], targets: Sequence[Ids], end: int | None, room: Room
+) -> tuple[int, int]:
     """Where the context of the next block begins, and where the block ends.
 
-    The block has as many of the sentences that are not translated yet as there is room for, at
-    least one.
+    Without a given end the block has as many of the sentences that are not translated yet as there
+    is room for, at least one.
     """
-    sources, targets = document.sources, document.targets
     start = context = len(targets)
-    stop = document.ends[-1] if document.ends else start + 1
+    stop = end or start + 1
     most = room.sentences or 2 * len(sources)
     # How long a translation is, nobody knows: as the earlier ones of the document, or its source.
     growth = max(1.0, _slots(targets) / _slots(sources[:start])) if start else 1.0
@@ -172,7 +187,7 @@ def _next_block(document: _Document, room: Room) -> tuple[int, int]:
         if max(_slots(sources[number:start]), _slots(targets[number:start])) > before:
             break
         context = number
-    if document.ends:
+    if end:
         return context, stop
     known = _slots(sources[context:start]), _slots(targets[context:start])
     while stop < len(sources) and stop < context + most:
@@ -188,39 +203,13 @@ def _slots(sentences: Sequence[Ids]) -> int:
     return sum(len(each) + 1 for each in sentences)
 
 
-def _accept(document: _Document, stop: int, ids: Ids, separator: int, tally: Tally) -> None:
-    """Takes the translation of a block if it has as many sentences; else divides the block."""
-    start, is_part = len(document.targets), bool(document.ends)
-    count = stop - start
-    tally.blocks += not is_part
-    is_whole = len(ids) > 0 and ids[-1] == EOS_ID
-    sentences = list(_split(ids, separator))
-    if count == 1:
-        tally.alone += is_part
-        sentences = [[i for each in sentences for i in each]]
-    elif not is_whole or len(sentences) != count or not all(sentences):
-        tally.divided += not is_part
-        if not is_part:
-            document.ends.append(stop)
-        document.ends.append(start + count // 2)
-        return
-    document.targets += sentences
-    if is_part:
-        document.ends.pop()
-
-
 def _ended(sentences: Sequence[Ids], separator: int) -> list[int]:
     """The ids of sentences, each followed by the separator."""
     return [i for each in sentences for i in (*each, separator)]
 
 
-def _split(ids: Ids, separator: int) -> Iterator[list[int]]:
+def _split(ids: Ids, separator: int) -> list[list[int]]:
     """The parts of a translation between separators, without EOS."""
-    part: list[int] = []
-    for i in ids:
-        if i == separator:
-            yield part
-            part = []
-        elif i != EOS_ID:
-            part.append(i)
-    yield part
+    kept = [i for i in ids if i != EOS_ID]
+    cuts = [-1, *(at for at, i in enumerate(kept) if i == separator), len(kept)]
+    return [kept[before + 1 : cut] for before, cut in pairwise(cuts)]
