@@ -329,7 +329,7 @@ def encode(
     Raises:
         UserError: as `apply`.
     """
-    check_text("source", source, source_mask_BS, config.source_vocab_size)
+    check_text(config, "source", source, source_mask_BS)
     return run_model(config, params, source, source_mask_BS, max_length, beam_size, method="encode")
 
 

@@ -14,8 +14,8 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.ops.arrays import AnyArray, check_mask, is_known, kind_of_array
 
-#: The arrays of a batch, with the names of their masks.
-_TEXTS = {"source": "source_mask", "target": "target_mask"}
+#: The arrays of a batch.
+_TEXTS = ("source", "source_mask", "target", "target_mask")
 
 
 def are_embeddings(x: AnyArray) -> bool:
@@ -23,14 +23,14 @@ def are_embeddings(x: AnyArray) -> bool:
     return x.ndim == 3 and jnp.issubdtype(x.dtype, jnp.floating)
 
 
-def check_text(name: str, ids: AnyArray, mask: AnyArray, vocab_size: int | None) -> None:
+def check_text(config: ModelConfig, name: str, ids: AnyArray, mask: AnyArray) -> None:
     """Checks one side of a batch.
 
     Args:
+        config: the model.
         name: `source` or `target`.
         ids: integers [B, L], or embeddings [B, L, E].
         mask: see `check_mask`.
-        vocab_size: how many ids there are.
 
     Raises:
         UserError: the arrays are of another kind or shape; or their values are known, and an id is
@@ -41,13 +41,17 @@ def check_text(name: str, ids: AnyArray, mask: AnyArray, vocab_size: int | None)
             f"{name} is {kind_of_array(ids)}: give int32 ids [batch, length] (the order is source, "
             "source_mask, target, target_mask)"
         )
-    check_mask(_TEXTS[name], mask, name, ids)
-    if are_embeddings(ids) or not is_known(ids):
-        return
-    ids = np.asarray(ids)
-    if ids.size and vocab_size and not 0 <= ids.min() <= ids.max() < vocab_size:
-        wrong = ids.min() if ids.min() < 0 else ids.max()
-        raise UserError(f"{name} has id {wrong}, the vocabulary {vocab_size}")
+    check_mask(f"{name}_mask", mask, name, ids)
+    if are_embeddings(ids):
+        stack = config.encoder if name == "source" else config.decoder
+        width = stack.position.word_width(config.d_model)
+        if ids.shape[-1] != width:
+            raise UserError(f"{name} is {kind_of_array(ids)}: its embeddings have {width} features")
+    elif is_known(ids):
+        ids, size = np.asarray(ids), getattr(config, f"{name}_vocab_size")
+        if ids.size and size and not 0 <= ids.min() <= ids.max() < size:
+            wrong = ids.min() if ids.min() < 0 else ids.max()
+            raise UserError(f"{name} has id {wrong}, the vocabulary {size}")
 
 
 class Texts(NamedTuple):
@@ -61,15 +65,10 @@ class Texts(NamedTuple):
 
 def check_texts(config: ModelConfig, texts: Texts) -> None:
     """Checks both sides of a batch; see `check_text`."""
-    source, source_mask, target, target_mask = texts
-    check_text("source", source, source_mask, config.source_vocab_size)
-    check_text("target", target, target_mask, config.target_vocab_size)
-    for name, x, stack in (("source", source, config.encoder), ("target", target, config.decoder)):
-        width = stack.position.word_width(config.d_model)
-        if are_embeddings(x) and x.shape[-1] != width:
-            raise UserError(f"{name} is {kind_of_array(x)}: its embeddings have {width} features")
-    if len(source) != len(target):
-        raise UserError(f"source has {len(source)} rows, target {len(target)}")
+    check_text(config, "source", texts.source, texts.source_mask_BS)
+    check_text(config, "target", texts.target_in, texts.target_mask_BT)
+    if len(texts.source) != len(texts.target_in):
+        raise UserError(f"source has {len(texts.source)} rows, target {len(texts.target_in)}")
 
 
 def check_batch(config: ModelConfig, batch: Mapping[str, AnyArray]) -> None:
@@ -78,15 +77,11 @@ def check_batch(config: ModelConfig, batch: Mapping[str, AnyArray]) -> None:
     Raises:
         UserError: one is missing, or as for `check_text`; the message names it.
     """
-    for name, mask_name in _TEXTS.items():
-        missing = {name, mask_name} - batch.keys()
-        if missing:
-            raise UserError(
-                f"a batch lacks {', '.join(sorted(missing))}; it has {', '.join(batch)}"
-            )
+    if missing := sorted(set(_TEXTS) - batch.keys()):
+        raise UserError(f"a batch lacks {', '.join(missing)}; it has {', '.join(batch)}")
     if are_embeddings(batch["target"]):
         raise UserError(f"target is {kind_of_array(batch['target'])}: labels are int32 ids")
-    check_texts(config, Texts(*(batch[key] for pair in _TEXTS.items() for key in pair)))
+    check_texts(config, Texts(*(batch[name] for name in _TEXTS)))
 
 
 def checked(

@@ -33,8 +33,7 @@ def embed(
         UserError: as `apply`.
     """
     for name, ids in (("source", source), ("target", target_in)):
-        size = getattr(config, f"{name}_vocab_size")
-        check_text(name, ids, np.ones(ids.shape, bool), size)
+        check_text(config, name, ids, np.ones(ids.shape, bool))
     return run_model(config, params, source, target_in, method="embed")
 
 
