@@ -25,7 +25,6 @@ import jax.numpy as jnp
 from jax import Array
 from pydantic import PositiveInt
 
-from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.mixers.base import (
     CrossMixer,
@@ -80,12 +79,7 @@ class LengthProjection(MixerModule):
         Raises:
             UserError: more positions than max_length.
         """
-        length, max_length = k_BMHK.shape[1], self.context.max_length
-        if length > max_length:
-            raise UserError(
-                f"linformer projects at most model.max_length={max_length} positions, got "
-                f"{length}: raise model.max_length and train with it, or use performer"
-            )
+        self.context.check_length(k_BMHK.shape[1], "linformer", ", or use performer")
         real_BM11 = mask_BM[..., None, None]
         return (
             self._project(self.key_projection, jnp.where(real_BM11, k_BMHK, 0)),

@@ -24,7 +24,6 @@ from flax import linen as nn
 from jax import Array
 from pydantic import PositiveInt
 
-from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.ops.sequences import write_token
@@ -66,7 +65,7 @@ class TokenMlp(Mixer):
             UserError: more positions than max_length.
         """
         c, length = self.context, x_BLD.shape[1]
-        self._check_length(length)
+        c.check_length(length, "mlp_mixer")
         x_BDL = jnp.swapaxes(jnp.where(mask_BL[..., None], x_BLD, 0), 1, 2)
         width = length if c.causal else self.config.hidden
         up, down = self.up[:length, :width], self.down[:width, :length]
@@ -82,7 +81,7 @@ class TokenMlp(Mixer):
         Raises:
             UserError: more than the model is built for.
         """
-        self._check_length(max_length)
+        self.context.check_length(max_length, "mlp_mixer")
         empty = jnp.zeros((batch, max_length, self.context.d_model), self.context.dtype)
         return MixedSoFar(empty, empty)
 
@@ -93,13 +92,6 @@ class TokenMlp(Mixer):
         hidden_BLD = write_token(state.hidden, h_BD, position)
         y_BD = self._row(self.down, self.down_bias, hidden_BLD, position)
         return y_BD.astype(x_BD.dtype), MixedSoFar(inputs_BLD, hidden_BLD)
-
-    def _check_length(self, length: int) -> None:
-        if length > self.context.max_length:
-            raise UserError(
-                f"mlp_mixer mixes at most model.max_length={self.context.max_length} positions, "
-                f"got {length}: raise model.max_length and train with it"
-            )
 
     def _row(self, kernel_PP: Array, bias_P: Array, x_BLD: Array, position: Array) -> Array:
         """Output `position` of a triangular product; the inputs after it are still zero."""

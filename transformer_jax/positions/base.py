@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from jax import Array
 
+from transformer_jax.errors import UserError
 from transformer_jax.layers.parameters import InContext
 
 #: The hooks, and what each does to whom, for error messages.
@@ -34,6 +35,20 @@ class PositionContext:
     max_length: int
     causal: bool
     param_dtype: str = "float32"
+
+    def check_length(self, length: int, name: str, instead: str = "") -> None:
+        """Raises UserError if what is built for `max_length` positions gets more of them.
+
+        Args:
+            length: of the sequence.
+            name: of what has so many.
+            instead: what else to do, after a comma.
+        """
+        if length > self.max_length:
+            raise UserError(
+                f"{name} has at most model.max_length={self.max_length} positions, got {length}: "
+                f"cut it, or train with a larger model.max_length{instead}"
+            )
 
 
 @dataclass(frozen=True)

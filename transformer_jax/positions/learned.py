@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from transformer_jax.errors import UserError
 from transformer_jax.positions.base import Position, PositionConfig
 
 
@@ -30,12 +29,8 @@ class LearnedPosition(Position):
         self.table = self.weight("table", initial, shape, ("positions", "embed"))
 
     def check_length(self, length: int) -> None:
-        if length > self.context.max_length:
-            raise UserError(
-                f"position=learned has vectors for {self.context.max_length} positions "
-                f"(model.max_length), but the sequence is {length} long: cut it, train with a "
-                "larger model.max_length, or use position=sinusoidal, rope, alibi or t5"
-            )
+        others = ", or use position=sinusoidal, rope, alibi or t5"
+        self.context.check_length(length, "position=learned", others)
 
     def embed(self, x: Array, positions: Array) -> Array:
         """x [..., L, D] + the vectors of positions [L]."""

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from transformer_jax.errors import UserError
 from transformer_jax.positions.base import Position, PositionConfig
 
 
@@ -30,12 +29,8 @@ class ScalarPosition(Position):
         self.direction = self.weight("direction", initial, (width,), ("embed",))
 
     def check_length(self, length: int) -> None:
-        if length > self.context.max_length:
-            raise UserError(
-                f"position=scalar is position / {self.context.max_length} (model.max_length), "
-                f"which a sequence of {length} would take past 1: cut it, train with a larger "
-                "model.max_length, or use position=sinusoidal, rope, alibi or t5"
-            )
+        others = ", or use position=sinusoidal, rope, alibi or t5"
+        self.context.check_length(length, "position=scalar", others)
 
     def embed(self, x: Array, positions: Array) -> Array:
         """x [..., L, D] + share of max_length (of positions [L]) times the direction."""
