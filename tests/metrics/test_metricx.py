@@ -71,6 +71,9 @@ def test_folders_of_another_kind_are_refused(folder: Path, tmp_path: Path) -> No
         folders.metricx_folder(tmp_path / "small", pieces=100), "an mT5 of 100 pieces, but MetricX"
     )
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
-    wrong(tmp_path, r"spiece\.model is missing, which MetricX has from mT5; copy it from")
+    wrong(
+        tmp_path,
+        r"spiece\.model or sentencepiece\.model is missing, which MetricX has from mT5; copy it",
+    )
     (tmp_path / "spiece.model").write_bytes((folder / "spiece.model").read_bytes())
     wrong(tmp_path, "no weights here")

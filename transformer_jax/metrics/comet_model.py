@@ -21,7 +21,7 @@ from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.models.paths import from_paths
 from transformer_jax.models.stack import Stack
 from transformer_jax.positions.none import NoPosition
-from transformer_jax.weights.sentencepiece_model import open_processor
+from transformer_jax.weights.sentencepiece_model import open_model
 from transformer_jax.weights.settings import Settings, parse_yaml
 from transformer_jax.weights.torch_files import read_torch
 from transformer_jax.weights.weights import Weights
@@ -62,8 +62,8 @@ class CometModel:
     def __init__(self, folder: str, title: str, *, needs_reference: bool) -> None:
         self._needs_reference, path = needs_reference, Path(folder)
         settings = _settings(path, WITH_REFERENCE if needs_reference else WITHOUT, title)
-        origin = "COMET has from XLM-R; copy it from FacebookAI/xlm-roberta-large"
-        self._processor = open_processor(path, ["sentencepiece.bpe.model"], origin)
+        origin = "which COMET has from XLM-R; copy it from FacebookAI/xlm-roberta-large"
+        _, self._processor = open_model(path, ["sentencepiece.bpe.model"], origin)
         checkpoint = path / "checkpoints" / "model.ckpt"
         if not checkpoint.is_file():
             raise UserError(f"{checkpoint}: no such file; it has the weights of the metric")

@@ -18,7 +18,7 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.vocabulary import BOS_ID
 from transformer_jax.weights.arrangement import Arrangement
 from transformer_jax.weights.layout import read_folder
-from transformer_jax.weights.sentencepiece_model import open_processor
+from transformer_jax.weights.sentencepiece_model import open_model
 from transformer_jax.weights.settings import Settings, read_json
 from transformer_jax.weights.t5 import LAYOUT, SENTENCEPIECE
 
@@ -62,8 +62,8 @@ def _read(path: Path) -> tuple[ModelConfig, Params, Any]:
         raise UserError(
             f"{path}: {what}, but MetricX is an mT5 whose score is the logit of piece {SCORE_ID}"
         )
-    origin = "MetricX has from mT5; copy it from google/mt5-large"
-    processor = open_processor(path, SENTENCEPIECE, origin)
+    origin = "which MetricX has from mT5; copy it from google/mt5-large"
+    _, processor = open_model(path, SENTENCEPIECE, origin)
     folder = read_folder(path)
     # Ids stay as they are: nothing but this file makes any.
     same = Arrangement(np.arange(size))

@@ -10,7 +10,7 @@ import numpy as np
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.weights.arrangement import Arrangement, arrange, unused
-from transformer_jax.weights.sentencepiece_model import load_processor
+from transformer_jax.weights.sentencepiece_model import open_model
 from transformer_jax.weights.settings import REQUIRED, Settings, read_json
 from transformer_jax.weights.tables import TRANSPOSED, Table, Tensor, chain, rows
 from transformer_jax.weights.weight_files import read_weights
@@ -41,12 +41,7 @@ class ModelFolder:
         Raises:
             UserError: none is, or it is not a SentencePiece model.
         """
-        for name in names:
-            if (self.path / name).is_file():
-                content = (self.path / name).read_bytes()
-                load_processor(content, str(self.path / name))
-                return content
-        raise UserError(f"{self.path}: {' or '.join(names)} is missing, the SentencePiece model")
+        return open_model(self.path, names, "the SentencePiece model")[0]
 
     def piece_ids(self, name: str) -> dict[str, int]:
         """The ids by piece in one of its JSON files, which must be there."""

@@ -21,14 +21,15 @@ def load_processor(model: bytes, name: str) -> Any:
     return processor
 
 
-def open_processor(folder: Path, names: Sequence[str], origin: str) -> Any:
-    """The processor of the first of these files that a folder has.
+def open_model(folder: Path, names: Sequence[str], what: str) -> tuple[bytes, Any]:
+    """The content and the processor of the first of these files that a folder has.
 
     Raises:
-        UserError: it has none, or it is damaged; `origin` says where they come from.
+        UserError: it has none, or it is damaged; `what` says what it is, or where it comes from.
     """
     path = next((folder / name for name in names if (folder / name).is_file()), None)
     if path is None:
-        raise UserError(f"{folder}: {names[0]} is missing, which {origin}")
+        raise UserError(f"{folder}: {' or '.join(names)} is missing, {what}")
     with as_user_error(f"{path}: cannot be read", OSError):
-        return load_processor(path.read_bytes(), str(path))
+        content = path.read_bytes()
+    return content, load_processor(content, str(path))
