@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.errors import UserError, as_user_error
+from transformer_jax.errors import as_user_error
 from transformer_jax.weights.tables import Table
 from transformer_jax.weights.weights import Stored
 
@@ -87,7 +87,8 @@ def read_items(path: Path) -> dict[str, Item]:
 
 def from_bytes(content: bytes, origin: str) -> dict[str, Item]:
     """As `read_items`, of a file's content."""
-    return _Reader(origin, content).items()
+    with as_user_error(f"{origin}: not a binary model of Marian, or damaged", ValueError):
+        return _Reader(content).items()
 
 
 def stored(item: Item) -> Stored:
@@ -146,23 +147,25 @@ def of_paths(kept: bytes, origin: str) -> dict[str, np.ndarray]:
 
 
 class _Reader:
-    def __init__(self, origin: str, content: bytes) -> None:
-        self._origin, self._content, self._place = origin, content, 0
+    """What is wrong in a file ends as a ValueError."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content, self._place = content, 0
 
     def items(self) -> dict[str, Item]:
         if len(self._content) < 16 or self._numbers("Q", 1) != (1,):
-            raise self._error("it does not begin with the version 1")
+            raise ValueError("it does not begin with the version 1")
         (count,) = self._numbers("Q", 1)
         if count * 32 > len(self._content) - self._place:
-            raise self._error(f"it names {count} items, more than it has room for")
+            raise ValueError(f"it names {count} items, more than it has room for")
         heads = [self._numbers("Q", 4) for _ in range(count)]
         names = [self._name(length) for length, *_ in heads]
         if (most := max((rank for _, _, rank, _ in heads), default=0)) > _MOST_AXES:
-            raise self._error(f"an item has {most} axes")
+            raise ValueError(f"an item has {most} axes")
         shapes = [self._numbers("i", rank) for _, _, rank, _ in heads]
         self._bytes(*self._numbers("Q", 1))
         if len(set(names)) < len(names):
-            raise self._error("two of its items have the same name")
+            raise ValueError("two of its items have the same name")
         return {
             name: self._item(name, kind, shape, self._bytes(length))
             for name, shape, (_, kind, _, length) in zip(names, shapes, heads, strict=True)
@@ -170,18 +173,18 @@ class _Reader:
 
     def _item(self, name: str, kind: int, shape: tuple[int, ...], data: bytes) -> Item:
         if kind not in _DTYPES:
-            raise self._error(
+            raise ValueError(
                 f"{name} is of the type {kind:#x}; known are float32 ({_FLOAT32:#x}), int8 "
                 f"({_INT8:#x}) and Bergamot's intgemm8 ({_INTGEMM8:#x})"
             )
         size = math.prod(shape) * np.dtype(_DTYPES[kind]).itemsize + 4 * (kind == _INTGEMM8)
         if min(shape, default=1) < 1 or size > len(data):
-            raise self._error(
+            raise ValueError(
                 f"{name} has the shape {list(shape)} and {len(data)} bytes, which do not fit"
             )
         if kind == _INTGEMM8:
             if len(shape) != 2:
-                raise self._error(f"{name} is of intgemm8 and not a matrix: {list(shape)}")
+                raise ValueError(f"{name} is of intgemm8 and not a matrix: {list(shape)}")
             values = _array(data, _DTYPES[kind], shape if is_table(name) else shape[::-1])
             (multiplier,) = struct.unpack_from("<f", data, values.size)
             return Int8(values if is_table(name) else values.T, multiplier)
@@ -192,22 +195,16 @@ class _Reader:
 
     def _name(self, length: int) -> str:
         name = self._bytes(length)
-        try:
-            if name[-1:] != b"\0":
-                raise ValueError
-            return name[:-1].decode()
-        except ValueError as error:
-            raise self._error("a name is not text that ends with NUL") from error
+        if name[-1:] != b"\0" or not name.isascii():
+            raise ValueError("a name is not text that ends with NUL")
+        return name[:-1].decode()
 
     def _bytes(self, count: int) -> bytes:
         found = self._content[self._place : self._place + count]
         if len(found) < count:
-            raise self._error(f"it ends after {len(self._content)} bytes, within its parts")
+            raise ValueError(f"it ends after {len(self._content)} bytes, within its parts")
         self._place += count
         return found
-
-    def _error(self, what: str) -> UserError:
-        return UserError(f"{self._origin}: not a binary model of Marian, or damaged ({what})")
 
 
 def _array(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
