@@ -1,7 +1,8 @@
 """What a model says of given translations: their log-probabilities and word alignments."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jax import Array
@@ -53,7 +54,7 @@ class Given:
 
     def score(self, prefixes: Sequence[list[int]]) -> Scored:
         """The log-probabilities of the targets after their prefixes."""
-        pieces, rows, num_cut, forced = self.pieces, list[Row](), 0, any(prefixes)
+        pieces, rows, num_cut = self.pieces, list[Row](), 0
         triples = zip(self.sources, self.targets, prefixes, strict=True)
         for number, (text, given, prefix) in enumerate(triples):
             encode = pieces.tokenizers.source.encode
@@ -62,21 +63,13 @@ class Given:
             num_cut += max(len(source), len(target)) >= pieces.limit
             rows.append(row_of(number, source, target, pieces.limit, num_forced=len(prefix)))
         log_probs = np.zeros(len(rows), np.float32)
-        num_tokens = np.zeros(len(rows), np.int32)
 
-        def start(batch: Batch) -> Array:
-            pairs = self._padded(batch)
-            given = [row.num_forced for row in batch]
-            num_forced_B = filled(given, len(pairs.source_BS)) if forced else None
-            return self.runner.call(score_batch, pairs._replace(num_forced_B=num_forced_B))
+        def read(row: Row, log_prob: np.ndarray) -> None:
+            log_probs[row.number] = log_prob
 
-        def finish(batch: Batch, log_probs_B: Array) -> None:
-            indices = [row.number for row in batch]
-            log_probs[indices] = np.asarray(log_probs_B)[: len(batch)]
-            num_tokens[indices] = [len(row.target) - row.num_forced for row in batch]
-
-        self.runner.run(rows, Work(("score", forced), self._num_rows, start, finish))
-        return Scored(log_probs, num_tokens, num_cut)
+        self._run(rows, score_batch, read, forced=any(prefixes))
+        num_tokens = [len(row.target) - row.num_forced for row in rows]
+        return Scored(log_probs, np.array(num_tokens, np.int32), num_cut)
 
     def align(self, *, every_source: bool) -> list[Links]:
         """The word alignments of all pairs; see `Translator.align`."""
@@ -91,26 +84,35 @@ class Given:
             if source and target:
                 rows.append(row_of(number, source, target, pieces.limit))
 
-        def start(batch: Batch) -> Array:
-            return self.runner.call(align_batch, self._padded(batch))
+        def read(row: Row, looks_TS: np.ndarray) -> None:
+            source, target = len(row.source) - 1, len(row.target) - 1
+            links[row.number] = links_of(
+                looks_TS[:target, :source],
+                words(tokenizers.source, self.sources[row.number])[:, :source],
+                words(tokenizers.target, targets[row.number])[:, :target],
+                every_source=every_source,
+            )
 
-        def finish(batch: Batch, looks_BTS: Array) -> None:
-            for row, looks_TS in zip(batch, np.asarray(looks_BTS), strict=False):
-                source, target = len(row.source) - 1, len(row.target) - 1
-                links[row.number] = links_of(
-                    looks_TS[:target, :source],
-                    words(tokenizers.source, self.sources[row.number])[:, :source],
-                    words(tokenizers.target, targets[row.number])[:, :target],
-                    every_source=every_source,
-                )
-
-        self.runner.run(rows, Work("align", self._num_rows, start, finish))
+        self._run(rows, align_batch, read)
         return links
 
-    def _num_rows(self, length: int) -> int:
-        return self.runner.num_rows(min(self.batch_size, _SCORING_SLOTS // length))
+    def _run(
+        self, rows: list[Row], function: Any, read: Callable[..., None], *, forced: bool = False
+    ) -> None:
+        """Calls `read` with each row and what a function of `model_calls` computes for it."""
 
-    def _padded(self, batch: Batch) -> Pairs:
-        shape = self._num_rows(batch[0].length), batch[0].length
-        source = pad([row.source for row in batch], *shape)
-        return Pairs(*source, *pad([row.target for row in batch], *shape))
+        def num_rows(length: int) -> int:
+            return self.runner.num_rows(min(self.batch_size, _SCORING_SLOTS // length))
+
+        def start(batch: Batch) -> Array:
+            shape = num_rows(batch[0].length), batch[0].length
+            source = pad([row.source for row in batch], *shape)
+            target = pad([row.target for row in batch], *shape)
+            num_forced_B = filled([row.num_forced for row in batch], shape[0]) if forced else None
+            return self.runner.call(function, Pairs(*source, *target, num_forced_B))
+
+        def finish(batch: Batch, results: Array) -> None:
+            for row, found in zip(batch, np.asarray(results), strict=False):
+                read(row, found)
+
+        self.runner.run(rows, Work((function, forced), num_rows, start, finish))
