@@ -158,7 +158,7 @@ def test_what_cannot_work_fails_at_build_with_advice(options, words):
 )
 def test_auto_asks_the_devices_of_the_program(implementation, fused, monkeypatch):
     """It takes cuDNN's kernel on a GPU, but not for a decoding step's few queries."""
-    monkeypatch.setattr(module, "flash_attention", lambda q, *_, **__: jnp.full_like(q, 7))
+    monkeypatch.setattr(module, "flash_attention", lambda qkv, *_, **__: jnp.full_like(qkv[0], 7))
     context = replace(suite.context(causal=False), dtype=jnp.bfloat16, num_heads=2, head_dim=8)
     cross = FullCross(implementation=implementation).build(context)
     memory, mask = jnp.ones((2, 20, D), jnp.bfloat16), jnp.ones((2, 20), bool)

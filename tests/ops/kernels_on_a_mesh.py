@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 
-from transformer_jax.ops.attention import attention_mask, dot_product_attention
+from transformer_jax.ops.attention import Hooks, attention_mask, dot_product_attention
 from transformer_jax.ops.flash_attention import by_rows_and_heads, splash_attention
 from transformer_jax.parallel.mesh import MeshConfig, activations_on, make_mesh
 
@@ -44,11 +44,11 @@ def differences(mesh, batch, length, memory, heads, groups, causal):
 
     def split(q, k, v):
         with activations_on(make_mesh(mesh)):
-            return by_rows_and_heads(kernel, q, k, v, mask)
+            return by_rows_and_heads(kernel, (q, k, v), mask)
 
     def plain(q, k, v):
         mask_BHTM = attention_mask(mask, causal=causal)
-        return dot_product_attention(q, k, v, mask_BHTM, scale=scale)
+        return dot_product_attention((q, k, v), mask_BHTM, hooks=Hooks(scale=scale))
 
     def with_gradients(attention):
         def loss(q, k, v):

@@ -78,11 +78,11 @@ def test_blockwise_equals_plain_with_its_gradients(causal, groups, block, scale)
     def plain(q, k, v, rates):
         bias = decay_bias(rates)(jnp.arange(T), jnp.arange(length))
         allowed = attention_mask(mask, causal=causal)
-        return dot_product_attention(q, k, v, allowed, bias, scale=scale)
+        return dot_product_attention((q, k, v), allowed, bias, Hooks(scale=scale))
 
     def blocks(q, k, v, rates):
-        options = {"causal": causal, "block": block, "scale": scale}
-        return blockwise_attention(q, k, v, mask, Hooks(decay_bias(rates)), **options)
+        hooks = Hooks(decay_bias(rates), scale=scale)
+        return blockwise_attention((q, k, v), mask, hooks, causal=causal, block=block)
 
     want, got = (with_gradients(f, qkv, weights, rates) for f in (plain, blocks))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, atol=1e-5), want, got)
@@ -92,11 +92,11 @@ def test_a_row_without_any_key_gives_zeros_and_finite_gradients():
     qkv, weights = arrays()
     nothing = jnp.zeros((B, M), bool)
     y, (gradients,) = with_gradients(
-        lambda q, k, v: blockwise_attention(q, k, v, nothing, block=4), qkv, weights
+        lambda q, k, v: blockwise_attention((q, k, v), nothing, block=4), qkv, weights
     )
     assert (np.asarray(y) == 0).all()
     assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
-    assert np.isfinite(dot_product_attention(*qkv, nothing[:, None, None])).all()
+    assert np.isfinite(dot_product_attention(qkv, nothing[:, None, None])).all()
 
 
 def test_weights_are_a_distribution_over_real_keys_and_float32():
@@ -111,8 +111,8 @@ def test_weights_are_a_distribution_over_real_keys_and_float32():
 def test_large_scores_do_not_overflow():
     (q, k, v), _ = arrays()
     mask = key_mask(M)
-    want = dot_product_attention(100 * q, k, v, attention_mask(mask, causal=False))
-    got = blockwise_attention(100 * q, k, v, mask, block=4)
+    want = dot_product_attention((100 * q, k, v), attention_mask(mask, causal=False))
+    got = blockwise_attention((100 * q, k, v), mask, block=4)
     np.testing.assert_allclose(got, want, atol=1e-4)
 
 
@@ -121,8 +121,8 @@ def test_dropped_weights_are_those_of_a_softmax():
     q, k = jax.random.normal(jax.random.key(0), (2, 1, 40, 1, K))
     v = jnp.eye(40)[None, :, None, :]
     mask = jnp.ones((1, 40), bool)
-    weights = dot_product_attention(q, k, v, attention_mask(mask, causal=False))
-    dropped = blockwise_attention(q, k, v, mask, Hooks(None, 0.3, jax.random.key(1)), block=16)
+    weights = dot_product_attention((q, k, v), attention_mask(mask, causal=False))
+    dropped = blockwise_attention((q, k, v), mask, Hooks(None, 0.3, jax.random.key(1)), block=16)
     kept = np.asarray(dropped) != 0
     np.testing.assert_allclose(dropped[kept], weights[kept] / 0.7, rtol=1e-4)
     assert 0.65 < kept.mean() < 0.75
@@ -139,11 +139,11 @@ def test_memory_is_linear_in_the_length():
         return jax.jit(gradient).lower(x, x, x).compile().memory_analysis().temp_size_in_bytes
 
     def fused(q, k, v):
-        return flash_attention(q, k, v, jnp.ones(q.shape[:2], bool), causal=True)
+        return flash_attention((q, k, v), jnp.ones(q.shape[:2], bool), causal=True)
 
     def plain(q, k, v):
         mask = attention_mask(jnp.ones(q.shape[:2], bool), causal=True)
-        return dot_product_attention(q, k, v, mask)
+        return dot_product_attention((q, k, v), mask)
 
     assert temporary_bytes(8192, fused) < 2.2 * temporary_bytes(4096, fused)
     assert temporary_bytes(8192, plain) > 3.5 * temporary_bytes(4096, plain)
@@ -220,6 +220,6 @@ def test_a_row_without_any_key_reaches_the_kernels_with_one(platform, kernel, mo
     )
     devices = np.array([SimpleNamespace(platform=platform)])
     with layout(SimpleNamespace(devices=devices, size=1, shape={}), {"heads": None}):
-        flash_attention(*(x.astype(jnp.bfloat16).repeat(2, axis=-1) for x in (q, k, v)), mask)
+        flash_attention([x.astype(jnp.bfloat16).repeat(2, axis=-1) for x in (q, k, v)], mask)
     np.testing.assert_array_equal(seen[0].sum(axis=1), [M, 1, 1])
     assert seen[0][:, 0].all()

@@ -44,7 +44,7 @@ def attention(target):
     def gradient(q, k, v, mask):
         def loss(q, k, v):
             with activations_on(mesh):
-                return flash_attention(q, k, v, mask).astype(jnp.float32).sum()
+                return flash_attention((q, k, v), mask).astype(jnp.float32).sum()
 
         return jax.grad(loss, (0, 1, 2))(q, k, v)
 

@@ -28,9 +28,8 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.mixers.base import Mixer
 from transformer_jax.mixers.sparse_attention import CachedSparseAttention, SparseConfig
-from transformer_jax.ops.attention import Hooks
+from transformer_jax.ops.attention import QKV, Hooks
 from transformer_jax.ops.block_sparse_attention import num_blocks
-from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.ops.sparse_attention import bigbird_attention, bigbird_reads
 
 _plan = lru_cache(maxsize=64)(bigbird_reads)

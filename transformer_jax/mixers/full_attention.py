@@ -40,6 +40,7 @@ from transformer_jax.mixers.base import (
 from transformer_jax.mixers.heads import HeadProjections, bias_of, token_bias
 from transformer_jax.ops.attention import (
     MASKED,
+    QKV,
     Bias,
     Hooks,
     attention_mask,
@@ -47,10 +48,8 @@ from transformer_jax.ops.attention import (
     attention_weights,
     weighted_values,
 )
-from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.flash_attention import chosen_kernel, flash_attention
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
-from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.settings.types import Positive
 
 #: Fewer queries than this are not worth a kernel of their own.
@@ -132,25 +131,16 @@ class DotProductAttention(MixerModule):
         return self.heads.join(heads)
 
     def attend(
-        self,
-        q_BTHK: Array,
-        k_BMGK: Array,
-        v_BMGK: Array,
-        key_mask_BM: Array,
-        *,
-        causal: bool = False,
-        bias: Bias | None = None,
+        self, qkv: QKV, key_mask_BM: Array, *, causal: bool = False, bias: Bias | None = None
     ) -> Array:
         """[B, T, H, K] by the chosen implementation; sows the weights if they are asked for."""
-        o, key = self.config, self.weight_dropout.key()
-        hooks = Hooks(bias, o.dropout_rate, key)
+        o, (q_BTHK, k_BMGK, v_BMGK) = self.config, qkv
+        hooks = Hooks(bias, o.dropout_rate, self.weight_dropout.key(), scale=o.score_scale)
         # In a decoding step a query is one of a few beams. The kernel works on 64 at a time.
         has_kernel = chosen_kernel(q_BTHK, hooks) == "cudnn" and q_BTHK.shape[1] >= _MIN_QUERIES
         is_fused = o.implementation == "fused" or (o.implementation == "auto" and has_kernel)
         if is_fused and not o.sinks and not self.is_watched:
-            return flash_attention(
-                q_BTHK, k_BMGK, v_BMGK, key_mask_BM, hooks, causal=causal, scale=o.score_scale
-            )
+            return flash_attention(qkv, key_mask_BM, hooks, causal=causal)
         mask = attention_mask(key_mask_BM, causal=causal)
         bias_HTM = bias(jnp.arange(q_BTHK.shape[1]), jnp.arange(k_BMGK.shape[1])) if bias else None
         weights_BHTM = attention_weights(
@@ -158,8 +148,7 @@ class DotProductAttention(MixerModule):
         )
         if self.is_watched:
             self.sow("intermediates", "attention_weights", weights_BHTM)
-        weights_BHTM = dropout(weights_BHTM, o.dropout_rate, key)
-        return weighted_values(weights_BHTM, v_BMGK).astype(v_BMGK.dtype)
+        return weighted_values(hooks.drop(weights_BHTM), v_BMGK).astype(v_BMGK.dtype)
 
 
 class FullAttention(DotProductAttention, Mixer):
@@ -180,8 +169,7 @@ class FullAttention(DotProductAttention, Mixer):
             mixed_BLE = _side_by_side(qkv)
             mixed_BLE = self.conv(mixed_BLE) if causal else self.conv.centered(mixed_BLE, mask_BL)
             qkv = _apart(mixed_BLE, qkv)
-        q_BLHK, k_BLGK, v_BLGK = self._placed(qkv, at_L)
-        y_BLHK = self.attend(q_BLHK, k_BLGK, v_BLGK, mask_BL, causal=causal, bias=bias)
+        y_BLHK = self.attend(self._placed(qkv, at_L), mask_BL, causal=causal, bias=bias)
         return self.join(y_BLHK, x_BLD)
 
     def _projected(self, x: Array) -> QKV:
@@ -266,7 +254,7 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
         if self.is_mutable_collection("alignment") and not self.is_initializing():
             log_BTM = self._log_alignment(q_BTHK, k_BMGK, projected.mask)
             self.sow("alignment", "log_weights", log_BTM)
-        return self.join(self.attend(q_BTHK, k_BMGK, v_BMGK, projected.mask), x_BTD)
+        return self.join(self.attend((q_BTHK, k_BMGK, v_BMGK), projected.mask), x_BTD)
 
     def _log_alignment(self, q_BTHK: Array, k_BMGK: Array, mask_BM: Array) -> Array:
         """Logarithms of the weights of `alignment_head`, float32 [B, T, M]."""

@@ -8,9 +8,8 @@ from jax import Array
 
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.ops.attention import Bias
+from transformer_jax.ops.attention import QKV, Bias
 from transformer_jax.ops.key_value_cache import KeyValueCache
-from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.positions.base import Position
 
 

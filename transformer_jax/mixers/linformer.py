@@ -36,7 +36,7 @@ from transformer_jax.mixers.base import (
     State,
 )
 from transformer_jax.mixers.heads import HeadProjections
-from transformer_jax.ops.attention import dot_product_attention
+from transformer_jax.ops.attention import Hooks, dot_product_attention
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,9 @@ class ProjectedAttention(MixerModule):
 
     def attend(self, x_BTD: Array, k_BRHK: Array, v_BRHK: Array) -> Array:
         """[B, T, D]; without a mask, because padding is in none of the R rows."""
-        y_BTHK = dot_product_attention(
-            self.heads.queries(x_BTD),
-            k_BRHK,
-            v_BRHK,
-            jnp.ones((1, 1, 1, 1), bool),
-            dropout_rate=self.config.dropout_rate,
-            dropout_key=self.weight_dropout.key(),
-        )
+        qkv, everywhere = (self.heads.queries(x_BTD), k_BRHK, v_BRHK), jnp.ones((1, 1, 1, 1), bool)
+        hooks = Hooks(None, self.config.dropout_rate, self.weight_dropout.key())
+        y_BTHK = dot_product_attention(qkv, everywhere, hooks=hooks)
         return self.heads.join(y_BTHK)
 
 

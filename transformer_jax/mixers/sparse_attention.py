@@ -14,9 +14,8 @@ from jax import Array
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.mixers.base import Mixer, MixerConfig, Refusals, State
 from transformer_jax.mixers.heads import HeadProjections, bias_of, token_bias
-from transformer_jax.ops.attention import Hooks
+from transformer_jax.ops.attention import QKV, Hooks
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
-from transformer_jax.ops.partial_attention import QKV
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,7 @@ from pydantic import PositiveInt
 
 from transformer_jax.mixers.base import Mixer
 from transformer_jax.mixers.sparse_attention import CachedSparseAttention, SparseConfig
-from transformer_jax.ops.attention import Hooks
-from transformer_jax.ops.partial_attention import QKV
+from transformer_jax.ops.attention import QKV, Hooks
 from transformer_jax.ops.sparse_attention import strided_attention
 
 

@@ -22,9 +22,8 @@ from pydantic import PositiveInt
 from transformer_jax.mixers.base import Mixer, State
 from transformer_jax.mixers.heads import token_bias
 from transformer_jax.mixers.sparse_attention import SparseAttention, SparseConfig
-from transformer_jax.ops.attention import Hooks
+from transformer_jax.ops.attention import QKV, Hooks
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
-from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.ops.sparse_attention import window_part
 
 

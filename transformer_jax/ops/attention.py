@@ -21,6 +21,9 @@ from transformer_jax.ops.sums import einsum, softmax
 #: gives numbers and not NaN.
 MASKED = -1e30
 
+#: Queries [B, T, H, K], keys [B, M, G, K] and values [B, M, G, V] of any width.
+QKV = tuple[Array, Array, Array]
+
 #: (query positions [T], key positions [M]) -> additive bias [H, T, M].
 Bias = Callable[[Array, Array], Array]
 
@@ -32,12 +35,23 @@ class Hooks(NamedTuple):
         bias: added to the scores; evaluated only where scores are computed.
         dropout_rate: of the attention weights.
         batch_axis: of the attention weights.
+        scale: of the product of queries and keys; None: 1 / sqrt(K).
     """
 
     bias: Bias | None = None
     dropout_rate: float = 0.0
     dropout_key: Array | None = None
     batch_axis: int = 0
+    scale: float | None = None
+
+    def scale_of(self, q: Array) -> float:
+        """The scale of queries [..., K]."""
+        return float(q.shape[-1] ** -0.5) if self.scale is None else self.scale
+
+    def drop(self, weights: Array) -> Array:
+        """The attention weights after dropout."""
+        rate, key = self.dropout_rate, self.dropout_key
+        return dropout(weights, rate, key, batch_axis=self.batch_axis)
 
     def part(self, index: int | Array) -> "Hooks":
         """These, with a dropout key of their own for one of several parts."""
@@ -117,22 +131,17 @@ def attention_weights(
 
 
 def dot_product_attention(
-    q_BTHK: Array,
-    k_BMGK: Array,
-    v_BMJV: Array,
-    mask: Array,
-    bias_HTM: Array | None = None,
-    *,
-    scale: float | None = None,
-    dropout_rate: float = 0.0,
-    dropout_key: Array | None = None,
+    qkv: QKV, mask: Array, bias_HTM: Array | None = None, hooks: Hooks = NO_HOOKS
 ) -> Array:
-    """[B, T, H, K] in the dtype of the values; arguments as in `attention_weights`.
+    """[B, T, H, V] in the dtype of the values.
 
     Args:
-        v_BMJV: values; number of heads and width may differ from those of the keys.
-        dropout_rate: of the attention weights; there is no dropout without `dropout_key`.
+        qkv: queries, keys and values; number of heads and width of the values may differ from those
+            of the keys.
+        mask: as in `attention_weights`.
+        bias_HTM: added to the scores.
+        hooks: the scale and the dropout of the weights; its bias is not used.
     """
-    weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=scale)
-    weights_BHTM = dropout(weights_BHTM, dropout_rate, dropout_key)
-    return weighted_values(weights_BHTM, v_BMJV).astype(v_BMJV.dtype)
+    q_BTHK, k_BMGK, v_BMJV = qkv
+    weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=hooks.scale)
+    return weighted_values(hooks.drop(weights_BHTM), v_BMJV).astype(v_BMJV.dtype)

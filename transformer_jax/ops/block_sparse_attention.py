@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from transformer_jax.ops.attention import Hooks
-from transformer_jax.ops.partial_attention import QKV, Partial, attend
+from transformer_jax.ops.attention import QKV, Hooks
+from transformer_jax.ops.partial_attention import Partial, attend
 from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sequences import pad_to_multiple
 

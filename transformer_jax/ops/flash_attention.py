@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from transformer_jax.errors import UserError
-from transformer_jax.ops.attention import NO_HOOKS, Hooks, dot_product_attention
+from transformer_jax.ops.attention import NO_HOOKS, QKV, Hooks, dot_product_attention
 from transformer_jax.ops.sequences import chunked, pad_to_multiple, unchunked
 from transformer_jax.ops.sharding import num_shards, per_device, splits_work, target
 
@@ -31,26 +31,16 @@ _SPLASH_BLOCK, _LANES = 512, 128
 
 
 def flash_attention(
-    q_BTHK: Array,
-    k_BMGK: Array,
-    v_BMGK: Array,
-    key_mask_BM: Array,
-    hooks: Hooks = NO_HOOKS,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
+    qkv: QKV, key_mask_BM: Array, hooks: Hooks = NO_HOOKS, *, causal: bool = False
 ) -> Array:
     """As `blockwise_attention`, by the fastest kernel; padding must be at the end of each row."""
-    scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
-    kernel = chosen_kernel(q_BTHK, hooks)
+    kernel = chosen_kernel(qkv[0], hooks)
     if kernel == "blockwise":
-        return blockwise_attention(
-            q_BTHK, k_BMGK, v_BMGK, key_mask_BM, hooks, causal=causal, scale=scale
-        )
+        return blockwise_attention(qkv, key_mask_BM, hooks, causal=causal)
     # A row that only pads a batch has no key; one is enough to stay finite.
     key_mask_BM = key_mask_BM | (jnp.arange(key_mask_BM.shape[1]) == 0)
-    attend = partial(_KERNELS[kernel], causal=causal, scale=scale)
-    return by_rows_and_heads(attend, q_BTHK, k_BMGK, v_BMGK, key_mask_BM)
+    attend = partial(_KERNELS[kernel], causal=causal, scale=hooks.scale_of(qkv[0]))
+    return by_rows_and_heads(attend, qkv, key_mask_BM)
 
 
 def chosen_kernel(q: Array | jax.ShapeDtypeStruct, hooks: Hooks = NO_HOOKS) -> str:
@@ -63,15 +53,14 @@ def chosen_kernel(q: Array | jax.ShapeDtypeStruct, hooks: Hooks = NO_HOOKS) -> s
     return "splash" if target() == "tpu" and splits_work() else "blockwise"
 
 
-def by_rows_and_heads(
-    attend: Callable[..., Array], q_BTHK: Array, k_BMGK: Array, v_BMGK: Array, key_mask_BM: Array
-) -> Array:
+def by_rows_and_heads(attend: Callable[..., Array], qkv: QKV, key_mask_BM: Array) -> Array:
     """`attend(q, k, v, key_mask)`, computed by each device for its rows and heads.
 
     The rows are the logical axis "batch". Heads of keys and values that the mesh does not divide
     are repeated until it does, so that each device has those which its queries read. If it does
     not divide the queries' heads, every device computes all heads.
     """
+    q_BTHK, k_BMGK, v_BMGK = qkv
     heads, groups, devices = q_BTHK.shape[2], k_BMGK.shape[2], num_shards("heads")
     repeats = math.lcm(groups, devices) // groups if heads % devices == 0 else 1
     k, v = (jnp.repeat(x, repeats, axis=2) for x in (k_BMGK, v_BMGK))
@@ -150,29 +139,20 @@ _KERNELS = {"cudnn": cudnn_attention, "splash": splash_attention}
 
 
 def blockwise_attention(
-    q_BTHK: Array,
-    k_BMGK: Array,
-    v_BMGV: Array,
-    key_mask_BM: Array,
-    hooks: Hooks = NO_HOOKS,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
-    block: int = 64,
+    qkv: QKV, key_mask_BM: Array, hooks: Hooks = NO_HOOKS, *, causal: bool = False, block: int = 64
 ) -> Array:
     """Attends from positions 0 ... T-1 to 0 ... M-1, in blocks on any backend.
 
     Args:
-        k_BMGK: keys, with H heads or a divisor of H.
-        v_BMGV: values, likewise; their width may differ from that of the keys.
+        qkv: keys and values have H heads or a divisor of H; the width of values may differ.
         causal: a query reads the keys up to its own position.
-        scale: of the product; 1 / sqrt(K) unless given.
         block: number of queries in a block.
 
     Returns:
         [B, T, H, V] in the dtype of the values; zeros in rows without a real key.
     """
-    k_at_M = jnp.arange(k_BMGK.shape[1])
+    q_BTHK, *keys_values = qkv
+    k_at_M = jnp.arange(key_mask_BM.shape[1])
     q_blocks = jnp.moveaxis(chunked(q_BTHK, block), 1, 0)
 
     @partial(jax.checkpoint, prevent_cse=False)  # the loop around it does that already
@@ -183,10 +163,7 @@ def blockwise_attention(
         if causal:
             mask = mask & (k_at_M[None, :] <= q_at_C[:, None])[None, None]
         bias_HCM = None if hooks.bias is None else hooks.bias(q_at_C, k_at_M)
-        rate, key = hooks.dropout_rate, hooks.part(number).dropout_key
-        y_BCHV = dot_product_attention(
-            q_BCHK, k_BMGK, v_BMGV, mask, bias_HCM, scale=scale, dropout_rate=rate, dropout_key=key
-        )
+        y_BCHV = dot_product_attention((q_BCHK, *keys_values), mask, bias_HCM, hooks.part(number))
         sees_a_key = jnp.swapaxes(mask.any(axis=-1, keepdims=True), 1, 2)
         return jnp.where(sees_a_key, y_BCHV, jnp.zeros((), y_BCHV.dtype))
 

@@ -17,11 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from transformer_jax.ops.attention import MASKED, Hooks
-from transformer_jax.ops.dropout import dropout
-
-#: Queries [B, T, H, K], keys [B, M, H, K] and values [B, M, H, V] of any width.
-QKV = tuple[Array, Array, Array]
+from transformer_jax.ops.attention import MASKED, QKV, Hooks
 
 
 class Partial(NamedTuple):
@@ -40,14 +36,14 @@ def attend(q: Array, k: Array, v: Array, mask: Array, bias: Array | None, hooks:
         v: values [..., M, V].
         mask: boolean, broadcastable to [..., T, M].
         bias: broadcastable to [..., T, M], or None.
-        hooks: the dropout of the weights; its bias is not used.
+        hooks: the scale and the dropout of the weights; its bias is not used.
 
     Returns:
         float32 values [..., T, V] and log weights [..., T]. Where a query has no key, the
         value is finite and the log weight about -1e30, so that it has no share in a `join`.
     """
     scores = jnp.einsum(
-        "...tk,...mk->...tm", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32
+        "...tk,...mk->...tm", q * hooks.scale_of(q), k, preferred_element_type=jnp.float32
     )
     if bias is not None:
         scores = scores + bias
@@ -55,9 +51,7 @@ def attend(q: Array, k: Array, v: Array, mask: Array, bias: Array | None, hooks:
     top = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True))
     exponentials = jnp.exp(scores - top)
     total = exponentials.sum(axis=-1, keepdims=True)
-    weights = dropout(
-        exponentials / total, hooks.dropout_rate, hooks.dropout_key, batch_axis=hooks.batch_axis
-    )
+    weights = hooks.drop(exponentials / total)
     value = jnp.einsum(
         "...tm,...mv->...tv", weights.astype(v.dtype), v, preferred_element_type=jnp.float32
     )

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from transformer_jax.ops.attention import Hooks
+from transformer_jax.ops.attention import QKV, Hooks
 from transformer_jax.ops.block_sparse_attention import (
     BlockLayout,
     block_sparse_attention,
     neighbour_reads,
     num_blocks,
 )
-from transformer_jax.ops.partial_attention import QKV, Partial, dense_part, join
+from transformer_jax.ops.partial_attention import Partial, dense_part, join
 
 #: A window's blocks are as long as the window, but not shorter than this: products of smaller
 #: matrices cost more than they save.

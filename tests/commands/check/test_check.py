@@ -57,8 +57,8 @@ def test_kernels_of_attention_pass_in_one_program():
 
 
 def test_a_kernel_that_reads_padding_is_found(monkeypatch):
-    def reads_padding(q, k, v, mask, *, causal):
-        return blockwise_attention(q, k, v, jnp.ones_like(mask), causal=causal)
+    def reads_padding(qkv, mask, *, causal):
+        return blockwise_attention(qkv, jnp.ones_like(mask), causal=causal)
 
     monkeypatch.setattr(numbers, "flash_attention", reads_padding)
     rows = found(jobs_named("float32 kernels"))

@@ -92,7 +92,7 @@ def attention_program(kernels: Mapping[str, Callable[..., jax.Array]]) -> Callab
 
     def run(attend: Any, causal: bool, q: Any, k: Any, v: Any, mask: Any, weights: Any) -> Any:
         def total(q: Any, k: Any, v: Any) -> tuple[jax.Array, jax.Array]:
-            y = attend(q, k, v, mask, causal=causal).astype(jnp.float32) * mask[..., None, None]
+            y = attend((q, k, v), mask, causal=causal).astype(jnp.float32) * mask[..., None, None]
             return (y * weights).sum(), y
 
         with jax.default_matmul_precision("highest" if q.dtype == jnp.float32 else "default"):
@@ -110,10 +110,8 @@ def attention_program(kernels: Mapping[str, Callable[..., jax.Array]]) -> Callab
     return program
 
 
-def _plain_attention(
-    q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, *, causal: bool
-) -> jax.Array:
-    return dot_product_attention(q, k, v, attention_mask(mask, causal=causal))
+def _plain_attention(qkv: Any, mask: jax.Array, *, causal: bool) -> jax.Array:
+    return dot_product_attention(qkv, attention_mask(mask, causal=causal))
 
 
 def _model_job(here: jax.Device, cpu: jax.Device) -> Job:
