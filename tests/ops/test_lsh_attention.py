@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.reference.naive_reformer import naive_lsh_attention
+from transformer_jax.ops.attention import NO_HOOKS
 from transformer_jax.ops.lsh_attention import (
     hash_buckets,
     hash_rotations,
@@ -52,7 +53,9 @@ def test_causal_blocks_do_not_move_with_what_comes_later():
     q, v, buckets = arguments()
     everything = np.ones((B, L), bool)
     run = jax.jit(
-        lambda buckets: lsh_attention(q, unit_keys(q), v, buckets, everything, 3, causal=True)
+        lambda buckets: lsh_attention(
+            (q, unit_keys(q), v), buckets, everything, 3, NO_HOOKS, causal=True
+        )
     )
     plain = run(buckets)
     for bucket in range(4):

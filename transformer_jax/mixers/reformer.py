@@ -30,6 +30,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext, Refusals
+from transformer_jax.ops.attention import QKV, Hooks
 from transformer_jax.ops.key_value_cache import KeyValueCache
 from transformer_jax.ops.lsh_attention import (
     hash_buckets,
@@ -93,10 +94,11 @@ class LshAttention(Mixer):
         self.rotations = hash_rotations(self.factors, self.rounds, c.head_dim, options.seed)
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
-        projected = self._projected(x_BLD, jnp.arange(x_BLD.shape[1]))
-        chunk, causal = self.config.chunk, self.context.causal
-        y_BLHK = lsh_attention(*projected, mask_BL, chunk, causal=causal, drop=self.weight_dropout)
-        return self.out.join(y_BLHK.astype(projected[2].dtype))
+        qkv, bucket_BLHJ = self._projected(x_BLD, jnp.arange(x_BLD.shape[1]))
+        o, causal = self.config, self.context.causal
+        hooks = Hooks(None, o.dropout_rate, self.weight_dropout.key())
+        y_BLHK = lsh_attention(qkv, bucket_BLHJ, mask_BL, o.chunk, hooks, causal=causal)
+        return self.out.join(y_BLHK.astype(qkv[2].dtype))
 
     def init_state(self, batch: int, max_length: int) -> BucketCache:
         """Room for `max_length` tokens, and a ring of positions for each bucket."""
@@ -110,8 +112,8 @@ class LshAttention(Mixer):
 
     def step(self, x_BD: Array, state: BucketCache, position: Array) -> tuple[Array, BucketCache]:
         """Attends to the last keys of this token's bucket, then enters the bucket."""
-        projected = self._projected(x_BD[:, None], position[None])
-        q_BHK, k_BHK, v_BHK, bucket_BHJ = (x[:, 0] for x in projected)
+        qkv, bucket_B1HJ = self._projected(x_BD[:, None], position[None])
+        q_BHK, k_BHK, v_BHK, bucket_BHJ = (x[:, 0] for x in (*qkv, bucket_B1HJ))
         place_BHJ1C = jnp.take_along_axis(state.place, bucket_BHJ[..., None, None], axis=3)
         place_BHJC = place_BHJ1C[..., 0, :]
         count_BHJ = jnp.take_along_axis(state.count, bucket_BHJ[..., None], axis=3)[..., 0]
@@ -129,7 +131,7 @@ class LshAttention(Mixer):
         y_BHK = lsh_attention_step(q_BHK, v_BHK, *past, is_past_BHJC)
         return self.out.join(y_BHK.astype(v_BHK.dtype)), cache
 
-    def _projected(self, x_BLD: Array, positions_L: Array) -> tuple[Array, Array, Array, Array]:
+    def _projected(self, x_BLD: Array, positions_L: Array) -> tuple[QKV, Array]:
         """Queries, keys, values and buckets; rotations of positions come after the hash."""
         c = self.context
         qk_BLHK = self.query_key.split(x_BLD, c.num_heads)
@@ -138,7 +140,7 @@ class LshAttention(Mixer):
         q_BLHK, k_BLHK = self.position.rotate(
             qk_BLHK, unit_keys(qk_BLHK).astype(qk_BLHK.dtype), positions_L, positions_L
         )
-        return q_BLHK, k_BLHK, v_BLHK, bucket_BLHJ
+        return (q_BLHK, k_BLHK, v_BLHK), bucket_BLHJ
 
 
 @dataclass(frozen=True)

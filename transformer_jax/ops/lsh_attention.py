@@ -20,14 +20,12 @@ blocks and the cost are the same. A query attends to itself only where its bucke
 key for it. Padding sorts last, into a bucket of its own.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from transformer_jax.ops.attention import MASKED
+from transformer_jax.ops.attention import MASKED, QKV, Hooks
 from transformer_jax.ops.sequences import chunked, pad_to_multiple
 
 #: The score of a token with itself: below all others and above masked ones. It replaces the
@@ -75,35 +73,25 @@ def hash_buckets(qk: Array, rotations_JKN: np.ndarray | Array, factors: tuple[in
 
 
 def lsh_attention(
-    q_BLHK: Array,
-    k_BLHK: Array,
-    v_BLHV: Array,
-    bucket_BLHJ: Array,
-    mask_BL: Array,
-    chunk: int,
-    *,
-    causal: bool,
-    drop: Callable[[Array], Array] = lambda weights: weights,
+    qkv: QKV, bucket_BLHJ: Array, mask_BL: Array, chunk: int, hooks: Hooks, *, causal: bool
 ) -> Array:
     """Attends within the buckets of all rounds: O(L log L) time, O(L C) scores per round.
 
     Args:
-        k_BLHK: keys, of norm 1.
+        qkv: keys are of norm 1.
         bucket_BLHJ: int32, the bucket of each token and head in each of J rounds.
         chunk: C, the length of a chunk of sorted tokens; if causal, also the number of past
             keys that a query reads.
+        hooks: the dropout of the attention weights, [B, H, J, N, C, 2 C] of N chunks, alone.
         causal: whether a query reads only keys before it.
-        drop: dropout of the attention weights, [B, H, J, N, C, 2 C] of N chunks.
 
     Returns:
         [B, L, H, V] float32.
     """
-    length = q_BLHK.shape[1]
+    length = mask_BL.shape[1]
     chunk = min(chunk, length)
     # P is the length with padding.
-    q_BHPK, k_BHPK, v_BHPV = (
-        jnp.swapaxes(pad_to_multiple(x, chunk), 1, 2) for x in (q_BLHK, k_BLHK, v_BLHV)
-    )
+    q_BHPK, k_BHPK, v_BHPV = (jnp.swapaxes(pad_to_multiple(x, chunk), 1, 2) for x in qkv)
     last_bucket = jnp.iinfo(jnp.int32).max  # of padding
     bucket_BLHJ = jnp.where(mask_BL[..., None, None], bucket_BLHJ, last_bucket)
     bucket_BHJP = jnp.moveaxis(pad_to_multiple(bucket_BLHJ, chunk, fill=last_bucket), 1, 3)
@@ -121,7 +109,7 @@ def lsh_attention(
     is_same_bucket = bucket_BHJNC[..., :, None] == keys_bucket_BHJNM[..., None, :]
     scores_BHJNCM = _masked(scores_BHJNCM, is_same_bucket, chunk, causal)
     z_BHJNC = jax.nn.logsumexp(scores_BHJNCM, axis=-1)
-    weights_BHJNCM = drop(jnp.exp(scores_BHJNCM - z_BHJNC[..., None])).astype(v.dtype)
+    weights_BHJNCM = hooks.drop(jnp.exp(scores_BHJNCM - z_BHJNC[..., None])).astype(v.dtype)
     v_BHJNMV = _with_previous(v)
     y_BHJNCV = jnp.einsum(
         "bhjncm,bhjnmv->bhjncv", weights_BHJNCM, v_BHJNMV, preferred_element_type=jnp.float32
