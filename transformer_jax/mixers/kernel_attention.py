@@ -84,10 +84,9 @@ class KernelAttention(FeatureHeads, Mixer):
 
     def step(self, x_BD: Array, state: KernelSums, position: Array) -> tuple[Array, KernelSums]:
         """Adds this token's key and value to the sums, and reads them."""
-        of_token = self._features(x_BD[:, None], position[None])
-        q_BHR, k_BHR, v_BHV, log_scale_BH, *norm = (x[:, 0] for x in of_token)
-        y_BHV, state = kernel_attention_step(q_BHR, k_BHR, v_BHV, log_scale_BH, state, *norm)
-        return self.heads.join(y_BHV.astype(v_BHV.dtype)), state
+        of_token = [x[:, 0] for x in self._features(x_BD[:, None], position[None])]
+        y_BHV, state = kernel_attention_step(of_token, state)
+        return self.heads.join(y_BHV.astype(of_token[2].dtype)), state
 
     def _features(self, x_BLD: Array, at_L: Array) -> tuple[Array, ...]:
         """Queries and keys, values, log scales; then queries and keys for the normaliser."""

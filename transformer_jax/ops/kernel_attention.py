@@ -18,6 +18,7 @@ R x V. The values may have any width; with the identity as values the output is 
 matrix.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -82,17 +83,14 @@ def read_sums(q_BTHR: Array, sums: KernelSums, norm_q_BTHR: Array | None = None)
     return _normalised(y_BTHV, jnp.einsum("bthr,bhr->bth", norm_q_BTHR, sums.key))
 
 
-def kernel_attention_step(
-    q_BHR: Array,
-    k_BHR: Array,
-    v_BHV: Array,
-    log_scale_BH: Array,
-    sums: KernelSums,
-    norm_q_BHR: Array | None = None,
-    norm_k_BHR: Array | None = None,
-) -> tuple[Array, KernelSums]:
-    """Adds one key and reads: ([B, H, V] float32, the next sums)."""
-    norm_k_BHR = k_BHR if norm_k_BHR is None else norm_k_BHR
+def kernel_attention_step(inputs: Sequence[Array], sums: KernelSums) -> tuple[Array, KernelSums]:
+    """Adds one key and reads: ([B, H, V] float32, the next sums).
+
+    Args:
+        inputs: one position of the arguments of `causal_kernel_attention`, without the chunk.
+        sums: so far.
+    """
+    q_BHR, k_BHR, v_BHV, log_scale_BH, norm_q_BHR, norm_k_BHR = inputs
     top_BH = jnp.maximum(sums.log_scale, log_scale_BH)
     keep_BH1 = jnp.exp(sums.log_scale - top_BH)[..., None]
     weight_BH1 = jnp.exp(log_scale_BH - top_BH)[..., None]
@@ -102,8 +100,7 @@ def kernel_attention_step(
         key=sums.key * keep_BH1 + norm_k_BHR * weight_BH1,
         log_scale=top_BH,
     )
-    norm_q_B1HR = None if norm_q_BHR is None else norm_q_BHR[:, None]
-    return read_sums(q_BHR[:, None], sums, norm_q_B1HR)[:, 0], sums
+    return read_sums(q_BHR[:, None], sums, norm_q_BHR[:, None])[:, 0], sums
 
 
 def causal_kernel_attention(
