@@ -51,16 +51,17 @@ def test_equals_the_formula_in_value_and_gradient(
     mesh, bias = AbstractMesh((shards,), ("data",)), jnp.linspace(-2, 2, V)
 
     def fused(hidden, kernel, bias):
-        given = hidden, kernel, labels, weights, smoothing
+        targets = losses.Targets(labels, weights)
         with layout(mesh, {"batch": "data"}):
-            return losses.cross_entropy(*given, bias_V=bias)[0] * 3.0
+            return losses.cross_entropy((hidden, kernel, bias), targets, smoothing)[0] * 3.0
 
     def expected(hidden, kernel, bias):
         return naive(hidden, kernel, labels, weights, smoothing, bias) * 3.0
 
     assert_same(fused, expected, hidden, kernel, bias)
     if shards == 1:  # the second result has no smoothing
-        _, nll = losses.cross_entropy(hidden, kernel, labels, weights, smoothing)
+        targets = losses.Targets(labels, weights)
+        _, nll = losses.cross_entropy((hidden, kernel, None), targets, smoothing)
         np.testing.assert_allclose(nll, naive(hidden, kernel, labels, weights, 0.0), rtol=1e-5)
 
 
@@ -77,8 +78,8 @@ def test_other_pieces_share_the_label(arrays, chunk_tokens, smoothing, way, monk
     shares = jax.random.uniform(keys[1], (B, T, 3)) / 3
 
     def fused(hidden, kernel):
-        soft = losses.SoftLabels(ids, shares)
-        return losses.cross_entropy(hidden, kernel, labels, weights, smoothing, soft=soft)[0]
+        targets = losses.Targets(labels, weights, losses.SoftLabels(ids, shares))
+        return losses.cross_entropy((hidden, kernel, None), targets, smoothing)[0]
 
     def expected(hidden, kernel):
         rest = naive(hidden, kernel, labels, weights * (1 - shares.sum(-1)), smoothing)
@@ -94,15 +95,17 @@ def test_a_prime_number_of_rows_takes_no_more_chunks(monkeypatch):
     rows, length, width = 97, 13, 50
     monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(400 * width))
     ones = jnp.ones((rows, length))
-    arrays = (jnp.ones((rows, length, D)), jnp.ones((D, width)), ones.astype(int), ones)
-    program = jax.jit(losses.cross_entropy).lower(*arrays).as_text()
+    inputs = jnp.ones((rows, length, D)), jnp.ones((D, width)), None
+    targets = losses.Targets(ones.astype(int), ones)
+    program = jax.jit(losses.cross_entropy).lower(inputs, targets).as_text()
     # 1,261 tokens, in as few parts of at most 400 as hold them
     assert f"tensor<4x316x{D}xf32>" in program
 
 
 def test_bfloat16_operands_stay_close(arrays):
     hidden, kernel, labels, weights = arrays
-    grad = jax.grad(lambda h, d: losses.cross_entropy(h, kernel, labels, weights, 0.1, d)[0])
+    targets = losses.Targets(labels, weights)
+    grad = jax.grad(lambda h, d: losses.cross_entropy((h, kernel, None), targets, 0.1, d)[0])
     exact, low = grad(hidden, jnp.float32), grad(hidden, jnp.bfloat16)
     assert not np.array_equal(exact, low)
     np.testing.assert_allclose(low, exact, atol=0.03)
@@ -115,10 +118,10 @@ def test_other_sums_equal_the_formula(arrays, way, monkeypatch):
     hidden = hidden * 40.0
     monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(7 * V, **way))
 
-    bias = jnp.linspace(-1, 3, V)
+    bias, targets = jnp.linspace(-1, 3, V), losses.Targets(labels, weights)
 
     def fused(hidden, kernel):
-        return losses.cross_entropy(hidden, kernel, labels, weights, 0.1, bias_V=bias)[0]
+        return losses.cross_entropy((hidden, kernel, bias), targets, 0.1)[0]
 
     def expected(hidden, kernel):
         return naive(hidden, kernel, labels, weights, 0.1, bias)
@@ -136,9 +139,8 @@ def test_rounded_logits_change_little(arrays, bias, way, monkeypatch):
     bias_V = jnp.linspace(-1, 1, V) if bias else None
 
     def loss(hidden, kernel):
-        return losses.cross_entropy(
-            hidden, kernel, labels, weights, 0.1, jnp.bfloat16, bias_V=bias_V
-        )[0]
+        inputs, targets = (hidden, kernel, bias_V), losses.Targets(labels, weights)
+        return losses.cross_entropy(inputs, targets, 0.1, jnp.bfloat16)[0]
 
     want, want_grads = jax.value_and_grad(loss, (0, 1))(hidden, kernel)
     monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(7 * V, True, **way))

@@ -26,7 +26,7 @@ from transformer_jax.models.quantization import NoQuantization
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.ops.arrays import AnyArray
 from transformer_jax.ops.int8_products import quantize
-from transformer_jax.ops.losses import SoftLabels, alignment_loss
+from transformer_jax.ops.losses import SoftLabels, Targets, alignment_loss
 from transformer_jax.ops.matrices import Int8Matrix, Table, in_dtypes
 from transformer_jax.parallel.mesh import param_shardings, shapes_on
 from transformer_jax.vocabulary import BOS_ID
@@ -295,15 +295,16 @@ def loss(
     if alignment_weight is not None:
         check_guided(config)
     check_batch(config, batch)
-    arrays = texts_of(batch), batch["target"]
-    options: Any = {"rng": rng, "label_smoothing": label_smoothing, "method": "loss"}
+    soft = None
     if "soft_ids" in batch:
-        options["soft"] = SoftLabels(*map(jnp.asarray, (batch["soft_ids"], batch["soft_shares"])))
+        soft = SoftLabels(*map(jnp.asarray, (batch["soft_ids"], batch["soft_shares"])))
+    targets = Targets(batch["target"], batch["target_mask"], soft)
+    run = functools.partial(run_model, config, params, rng=rng, method="loss")
+    arrays = texts_of(batch), targets, label_smoothing
     if alignment_weight is None:
-        loss_sum, nll_sum = run_model(config, params, *arrays, **options)
+        loss_sum, nll_sum = run(*arrays)
     else:
-        options["mutable"] = ["alignment"]
-        (loss_sum, nll_sum), sown = run_model(config, params, *arrays, **options)
+        (loss_sum, nll_sum), sown = run(*arrays, mutable=["alignment"])
         last = mixer_paths(config)[f"cross.{config.decoder.num_layers - 1}"]
         (log_BTS,) = flatten_dict(sown["alignment"])[*last, "log_weights"]
         loss_sum += alignment_weight * alignment_loss(log_BTS, jnp.asarray(batch["alignment"]))

@@ -17,7 +17,7 @@ from transformer_jax.models.inputs import Texts, are_embeddings
 from transformer_jax.models.stack import Stack
 from transformer_jax.ops.int8_products import rounded
 from transformer_jax.ops.key_value_cache import map_state
-from transformer_jax.ops.losses import SoftLabels, cross_entropy
+from transformer_jax.ops.losses import Targets, cross_entropy
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Matrix
 from transformer_jax.ops.top_k import top_k_of_rows
@@ -79,14 +79,7 @@ class Transformer(nn.Module):
         """Teacher-forced logits [B, T, V] in float32."""
         return self._logits(self.hidden(texts))
 
-    def loss(
-        self,
-        texts: Texts,
-        labels_BT: Array,
-        *,
-        label_smoothing: float,
-        soft: SoftLabels | None = None,
-    ) -> tuple[Array, Array]:
+    def loss(self, texts: Texts, targets: Targets, label_smoothing: float) -> tuple[Array, Array]:
         """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
         kernel = self._vocabulary_kernel()
         features_BTW, dtype = self._word_features(self.hidden(texts)), self.config.matmul_dtype
@@ -98,16 +91,8 @@ class Transformer(nn.Module):
             dtype = "float32"
         elif isinstance(kernel, Int8Matrix):
             raise UserError("the loss needs parameters of floats, and these are of int8")
-        return cross_entropy(
-            features_BTW,
-            kernel,
-            labels_BT,
-            texts.target_mask_BT,
-            label_smoothing,
-            dtype,
-            bias_V=self._logit_bias(),
-            soft=soft,
-        )
+        inputs = features_BTW, kernel, self._logit_bias()
+        return cross_entropy(inputs, targets, label_smoothing, dtype)
 
     def probable(self, texts: Texts, count: int) -> tuple[Array, Array]:
         """The most probable pieces at each position and their logits, [B, T, K] each."""

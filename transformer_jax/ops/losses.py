@@ -39,14 +39,23 @@ class SoftLabels(NamedTuple):
     shares: Array
 
 
-class _Targets(NamedTuple):
-    labels: Array
-    weights: Array
-    soft: SoftLabels | None
+class Targets(NamedTuple):
+    """What is to be predicted.
+
+    Attributes:
+        labels: int32 [B, T], target ids.
+        weights: [B, T], 1 for a real token, 0 for padding; any real weight works.
+        soft: pieces that share the label of each token, [B, T, K].
+    """
+
+    labels: Any
+    weights: Any
+    soft: SoftLabels | None = None
 
 
-#: Hidden states, kernel and, if there is one, bias; also their gradients.
-_Inputs = tuple[Array, Array, Array | None]
+#: Hidden states [B, T, D], the kernel [D, V] that projects them and, if there is one, the float32
+#: bias [V] of the logits; also their gradients.
+Inputs = tuple[Array, Array, Array | None]
 _Sums = tuple[Array, Array]  # of the loss, of the negative log-likelihood
 
 
@@ -93,7 +102,7 @@ class _Loss(NamedTuple):
     dtype: jnp.dtype  #: of the operands of matrix products
 
     def sums(
-        self, logits_NV: Array, inputs: _Inputs, targets: _Targets, form: _Form
+        self, logits_NV: Array, inputs: Inputs, targets: Targets, form: _Form
     ) -> tuple[_Sums, Array]:
         """The sums of the loss and of the negative log-likelihood, and the logsumexps [N].
 
@@ -127,7 +136,7 @@ class _Loss(NamedTuple):
         loss_N = lse_N - (1.0 - self.smoothing) * target_logit_N - self.smoothing * mean_N
         return ((loss_N * weights_N).sum(), (nll_N * weights_N).sum()), lse_N
 
-    def gradient(self, logits_NV: Array, lse_N: Array, targets: _Targets) -> Array:
+    def gradient(self, logits_NV: Array, lse_N: Array, targets: Targets) -> Array:
         """Of the summed loss with respect to the logits, float32."""
         labels_N, weights_N, soft = targets
         label_NV = jax.lax.broadcasted_iota(jnp.int32, logits_NV.shape, 1) == labels_N[:, None]
@@ -146,7 +155,7 @@ class _Loss(NamedTuple):
         ones = jnp.ones((x.shape[-1], _COLUMNS), self.dtype)
         return product(x.astype(self.dtype), ones)
 
-    def _means(self, inputs: _Inputs) -> Array:
+    def _means(self, inputs: Inputs) -> Array:
         """The means of the rows of logits, from the mean of the kernel's columns."""
         hidden_ND, kernel_DV, bias_V = inputs
         kernel = self._row_sums(kernel_DV) / kernel_DV.shape[-1]
@@ -173,35 +182,22 @@ def _read_once(logits_NV: Array) -> tuple[Array, Array, Array]:
 
 
 def cross_entropy(
-    hidden_BTD: Array,
-    kernel_DV: Array,
-    labels_BT: Array,
-    weights_BT: Array,
-    label_smoothing: float = 0.0,
-    dtype: DTypeLike = jnp.float32,
-    *,
-    bias_V: Array | None = None,
-    soft: SoftLabels | None = None,
+    inputs: Inputs, targets: Targets, label_smoothing: float = 0.0, dtype: DTypeLike = jnp.float32
 ) -> tuple[Array, Array]:
     """Sums of the training loss and of the plain negative log-likelihood.
 
     Args:
-        hidden_BTD: the features that are projected.
-        kernel_DV: the projection.
-        labels_BT: int32 target ids.
-        weights_BT: 1 for a real token, 0 for padding; any real weight works.
+        inputs: what is projected to logits.
+        targets: what the logits should predict.
         label_smoothing: e in [0, 1).
         dtype: of the matrix products' operands; everything else is float32, except that on a GPU
             or TPU the logits are rounded to the dtype of the hidden states.
-        bias_V: float32, added to the logits.
-        soft: pieces that share the label of each token, [B, T, K].
 
     Returns:
         (loss_sum, nll_sum), float32 scalars in nats, to be divided by the sum of the weights
         over the *global* batch. Only `loss_sum` has a gradient.
     """
-    inputs = hidden_BTD, kernel_DV, bias_V
-    targets = _Targets(labels_BT, weights_BT.astype(jnp.float32), soft)
+    targets = targets._replace(weights=targets.weights.astype(jnp.float32))
     return _fused(inputs, targets, _Loss(label_smoothing, jnp.dtype(dtype)))
 
 
@@ -226,17 +222,17 @@ def alignment_loss(log_weights_BTM: Array, links_BTM: Array) -> Array:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _fused(inputs: _Inputs, targets: _Targets, loss: _Loss) -> _Sums:
+def _fused(inputs: Inputs, targets: Targets, loss: _Loss) -> _Sums:
     return by_platform(partial(_loss_sums, loss, False), inputs, targets, **_FORMS)[0]
 
 
-def _fused_forward(inputs: _Inputs, targets: _Targets, loss: _Loss) -> tuple[_Sums, _Inputs]:
+def _fused_forward(inputs: Inputs, targets: Targets, loss: _Loss) -> tuple[_Sums, Inputs]:
     return by_platform(partial(_loss_sums, loss, True), inputs, targets, **_FORMS)
 
 
 def _loss_sums(
-    loss: _Loss, differentiate: bool, inputs: _Inputs, targets: _Targets, form: _Form
-) -> tuple[_Sums, _Inputs | None]:
+    loss: _Loss, differentiate: bool, inputs: Inputs, targets: Targets, form: _Form
+) -> tuple[_Sums, Inputs | None]:
     """The sums over all tokens and, if asked for, the gradient of the first."""
     hidden_BTD, kernel_DV, bias_V = inputs
     batch, length, width = hidden_BTD.shape
@@ -251,7 +247,7 @@ def _loss_sums(
     logits_dtype = hidden_BTD.dtype if form.rounded else jnp.float32
     kernel_low_VD = transposed(kernel_low) if differentiate else None
 
-    def body(carry: Any, chunk: tuple[Array, _Targets]) -> tuple[Any, Any]:
+    def body(carry: Any, chunk: tuple[Array, Targets]) -> tuple[Any, Any]:
         (loss_sum, nll_sum), gradients = carry
         hidden_ND, targets_N = chunk
         logits_NV = product(hidden_ND, kernel_low, bias=bias_V, result=logits_dtype)
@@ -282,7 +278,7 @@ def _loss_sums(
     return sums, (dhidden.reshape(hidden_BTD.shape), dkernel_DV.astype(kernel_DV.dtype), dbias_V)
 
 
-def _fused_backward(loss: _Loss, gradients: _Inputs, cotangents: _Sums) -> tuple[_Inputs, None]:
+def _fused_backward(loss: _Loss, gradients: Inputs, cotangents: _Sums) -> tuple[Inputs, None]:
     del loss
     return jax.tree.map(lambda g: (g * cotangents[0]).astype(g.dtype), gradients), None
 
