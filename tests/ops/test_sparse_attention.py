@@ -79,8 +79,8 @@ def test_window(length, window, dilation, block, causal):
     allowed = naive_window_mask(length, window, dilation, causal)
 
     def attention(*arguments):
-        options = {"window": window, "dilation": dilation, "causal": causal, "block": block}
-        return sparse_attention.window_part(*arguments, **options).value
+        near = sparse_attention.Neighbours(window, dilation, causal, block=block)
+        return sparse_attention.window_part(*arguments, near).value
 
     check(length, attention, allowed)
 
@@ -107,19 +107,18 @@ def test_strided(length, stride, causal):
 )
 def test_bigbird(blocks, causal):
     length, block = 37, 4
-    names = ("global_blocks", "window_blocks", "random_blocks")
-    options = dict(zip(names, blocks, strict=True)) | {"causal": causal}
+    kinds = sparse_attention.BigBirdBlocks(*blocks, causal, seed=(0, 0))
     # The table is drawn for a longer sequence, as it is for a short sentence.
-    reads = sparse_attention.bigbird_reads(12, **options, seed=(0, 0))
-    given = {"reads_NG": reads, "block": block, "global_blocks": blocks[0], "causal": causal}
+    reads = sparse_attention.bigbird_reads(12, kinds)
+    given = {"reads_NG": reads, "block": block, "kinds": kinds}
     attention = partial(sparse_attention.bigbird_attention, **given)
     check(length, attention, naive_bigbird_mask(length, block, reads, blocks[0], causal))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_bigbird_reads(causal):
-    plan = {"global_blocks": 2, "window_blocks": 1, "random_blocks": 3, "causal": causal}
-    reads = sparse_attention.bigbird_reads(20, **plan, seed=(0, 0))
+    kinds = sparse_attention.BigBirdBlocks(2, 1, 3, causal, seed=(0, 0))
+    reads = sparse_attention.bigbird_reads(20, kinds)
     for n, row in enumerate(reads):
         row = row[row >= 0]
         assert len(set(row)) == len(row) and row.max() <= (n if causal else 19)
@@ -128,12 +127,12 @@ def test_bigbird_reads(causal):
         assert fixed <= set(row)
         available = (n + 1 if causal else 20) - len(fixed)
         assert len(row) == len(fixed) + min(3, available)
-    again = sparse_attention.bigbird_reads(20, **plan, seed=(0, 0))
-    other = sparse_attention.bigbird_reads(20, **plan, seed=(0, 1))
+    again = sparse_attention.bigbird_reads(20, kinds)
+    other = sparse_attention.bigbird_reads(20, kinds._replace(seed=(0, 1)))
     assert (reads == again).all() and (reads != other).any()
     # In the decoder a longer table begins with the shorter one: what is decoded so far stays.
     if causal:
-        longer = sparse_attention.bigbird_reads(30, **plan, seed=(0, 0))
+        longer = sparse_attention.bigbird_reads(30, kinds)
         assert (longer[:20] == reads).all()
 
 

@@ -30,7 +30,7 @@ from transformer_jax.mixers.base import Mixer
 from transformer_jax.mixers.sparse_attention import CachedSparseAttention, SparseConfig
 from transformer_jax.ops.attention import QKV, Hooks
 from transformer_jax.ops.block_sparse_attention import num_blocks
-from transformer_jax.ops.sparse_attention import bigbird_attention, bigbird_reads
+from transformer_jax.ops.sparse_attention import BigBirdBlocks, bigbird_attention, bigbird_reads
 
 _plan = lru_cache(maxsize=64)(bigbird_reads)
 
@@ -45,28 +45,20 @@ class BigBirdAttention(CachedSparseAttention):
         """Tokens in a block."""
         return min(self.config.block_size, self.context.max_length)
 
+    @property
+    def kinds(self) -> BigBirdBlocks:
+        """Which blocks a block reads."""
+        o, seed = self.config, (self.config.seed, self.context.layer)
+        numbers = o.global_blocks, o.window_blocks, o.random_blocks
+        return BigBirdBlocks(*numbers, self.context.causal, seed)
+
     def plan(self, length: int) -> np.ndarray:
         """The key blocks of each query block, for `max_length` or more tokens."""
-        o = self.config
-        return _plan(
-            num_blocks(max(length, self.context.max_length), self.block),
-            global_blocks=o.global_blocks,
-            window_blocks=o.window_blocks,
-            random_blocks=o.random_blocks,
-            causal=self.context.causal,
-            seed=(o.seed, self.context.layer),
-        )
+        return _plan(num_blocks(max(length, self.context.max_length), self.block), self.kinds)
 
     def attend(self, qkv: QKV, mask_BL: Array, hooks: Hooks) -> Array:
-        return bigbird_attention(
-            qkv,
-            mask_BL,
-            hooks,
-            reads_NG=self.plan(mask_BL.shape[1]),
-            block=self.block,
-            global_blocks=self.config.global_blocks,
-            causal=self.context.causal,
-        )
+        plan = self.plan(mask_BL.shape[1])
+        return bigbird_attention(qkv, mask_BL, hooks, plan, self.block, self.kinds)
 
     def reads(self, position: Array, room: int) -> tuple[Array, Array]:
         # The room is rounded up, and the draw must be that of the parallel form.

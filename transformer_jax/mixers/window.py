@@ -24,7 +24,7 @@ from transformer_jax.mixers.heads import token_bias
 from transformer_jax.mixers.sparse_attention import SparseAttention, SparseConfig
 from transformer_jax.ops.attention import QKV, Hooks
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
-from transformer_jax.ops.sparse_attention import window_part
+from transformer_jax.ops.sparse_attention import Neighbours, window_part
 
 
 class WindowAttention(SparseAttention):
@@ -33,10 +33,8 @@ class WindowAttention(SparseAttention):
     config: "Window"
 
     def attend(self, qkv: QKV, mask_BL: Array, hooks: Hooks) -> Array:
-        o, causal = self.config, self.context.causal
-        return window_part(
-            qkv, mask_BL, hooks, window=o.window, dilation=o.dilation, causal=causal
-        ).value
+        near = Neighbours(self.config.window, self.config.dilation, self.context.causal)
+        return window_part(qkv, mask_BL, hooks, near).value
 
     @property
     def ring(self) -> int:

@@ -6,6 +6,7 @@ L x L array.
 """
 
 from itertools import zip_longest
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,38 +26,38 @@ from transformer_jax.ops.partial_attention import Partial, dense_part, join
 _SHORTEST_BLOCK = 32
 
 
-def window_part(
-    qkv: QKV,
-    mask_BL: Array,
-    hooks: Hooks,
-    *,
-    window: int,
-    dilation: int,
-    causal: bool,
-    first_key: int = 0,
-    block: int | None = None,
-) -> Partial:
+class Neighbours(NamedTuple):
     """Keys at distances 0, d, 2d, ..., window * d, before and (not causal) after the query.
 
-    Args:
+    Attributes:
         window: number of keys on each side besides the token itself.
         dilation: d.
         causal: only the keys before the query.
         first_key: keys before this position are not read; another part has them.
         block: tokens in a block; chosen by the window unless given.
     """
-    length = mask_BL.shape[1]
-    dilation = min(dilation, length)
-    block = min(block or max(window, _SHORTEST_BLOCK), -(-length // dilation))
+
+    window: int
+    dilation: int = 1
+    causal: bool = False
+    first_key: int = 0
+    block: int | None = None
+
+
+def window_part(qkv: QKV, mask_BL: Array, hooks: Hooks, near: Neighbours) -> Partial:
+    """The neighbours of each token."""
+    length, window = mask_BL.shape[1], near.window
+    dilation = min(near.dilation, length)
+    block = min(near.block or max(window, _SHORTEST_BLOCK), -(-length // dilation))
     blocks_away = -(-window // block)
     blocks = num_blocks(length, block, dilation)
-    reads_NG = neighbour_reads(blocks, dilation, blocks_away, 0 if causal else blocks_away)
+    reads_NG = neighbour_reads(blocks, dilation, blocks_away, 0 if near.causal else blocks_away)
     layout = BlockLayout(length, block, dilation, reads_NG)
 
     def allowed(q_at: Array, k_at: Array) -> Array:
         behind = q_at - k_at
-        near = (behind >= (0 if causal else -window * dilation)) & (behind <= window * dilation)
-        return near & (k_at >= first_key)
+        ahead = 0 if near.causal else window * dilation
+        return (behind >= -ahead) & (behind <= window * dilation) & (k_at >= near.first_key)
 
     return block_sparse_attention(qkv, mask_BL, layout, allowed, hooks)
 
@@ -76,15 +77,8 @@ def longformer_attention(
     q_BLHK, k_BLHK, v_BLHV = local_qkv
     first_qkv = (q_BLHK, k_BLHK[:, :count], v_BLHV[:, :count])
     reads_global = dense_part(first_qkv, mask_BL[:, :count], hooks.part(0))
-    near = window_part(
-        local_qkv,
-        mask_BL,
-        hooks.part(1),
-        window=window,
-        dilation=dilation,
-        causal=False,
-        first_key=count,
-    )
+    others = Neighbours(window, dilation, first_key=count)
+    near = window_part(local_qkv, mask_BL, hooks.part(1), others)
     is_global = dense_part(global_qkv, mask_BL, hooks.part(2))
     return jnp.concatenate([is_global.value, join(reads_global, near)[:, count:]], axis=1)
 
@@ -97,9 +91,8 @@ def strided_attention(
     # Half as long as the window: scores 2.5 strides of keys for the 2 that are read,
     # instead of 3. The window is most of the pattern's work.
     block = max(-(-stride // 2), _SHORTEST_BLOCK)
-    near = window_part(
-        qkv, mask_BL, hooks.part(0), window=stride, dilation=1, causal=causal, block=block
-    )
+    neighbours = Neighbours(stride, causal=causal, block=block)
+    near = window_part(qkv, mask_BL, hooks.part(0), neighbours)
     if 2 * stride >= length:
         return near.value
     # Tokens a stride apart form one block for each residue class, which reads itself.
@@ -114,26 +107,31 @@ def strided_attention(
     return join(near, far)
 
 
-def bigbird_reads(
-    blocks: int,
-    *,
-    global_blocks: int,
-    window_blocks: int,
-    random_blocks: int,
-    causal: bool,
-    seed: tuple[int, int],
-) -> np.ndarray:
-    """The key blocks of each query block, [N, G]; -1 = none.
+class BigBirdBlocks(NamedTuple):
+    """Which blocks a block reads.
 
-    Row n depends only on the arguments and n (if not causal, also on `blocks`). So one table
-    serves every shorter length: cut it and drop the blocks outside.
-
-    Args:
+    Attributes:
         global_blocks: number of blocks at the start that all blocks read.
         window_blocks: number of blocks read on each side of the own one.
         random_blocks: number of blocks drawn without replacement from the rest.
         causal: no block after the own one.
+        seed: of the draw.
     """
+
+    global_blocks: int
+    window_blocks: int
+    random_blocks: int
+    causal: bool
+    seed: tuple[int, int]
+
+
+def bigbird_reads(blocks: int, kinds: BigBirdBlocks) -> np.ndarray:
+    """The key blocks of each query block, [N, G]; -1 = none.
+
+    Row n depends only on the arguments and n (if not causal, also on `blocks`). So one table
+    serves every shorter length: cut it and drop the blocks outside.
+    """
+    global_blocks, window_blocks, random_blocks, causal, seed = kinds
     rows = []
     for n in range(blocks):
         last = n if causal else blocks - 1
@@ -146,25 +144,19 @@ def bigbird_reads(
 
 
 def bigbird_attention(
-    qkv: QKV,
-    mask_BL: Array,
-    hooks: Hooks,
-    *,
-    reads_NG: np.ndarray,
-    block: int,
-    global_blocks: int,
-    causal: bool,
+    qkv: QKV, mask_BL: Array, hooks: Hooks, reads_NG: np.ndarray, block: int, kinds: BigBirdBlocks
 ) -> Array:
     """The blocks of the table; if not causal, the global blocks themselves read everything.
 
     Args:
         reads_NG: from `bigbird_reads`, for at least this length.
         block: tokens in a block.
+        kinds: of which the table is.
     """
-    length = mask_BL.shape[1]
+    length, causal = mask_BL.shape[1], kinds.causal
     reads = reads_NG[: num_blocks(length, block)]
     layout = BlockLayout(length, block, 1, np.where(reads < len(reads), reads, -1))
-    global_tokens = 0 if causal else min(global_blocks * block, length)
+    global_tokens = 0 if causal else min(kinds.global_blocks * block, length)
     parts = []
     if global_tokens:
         global_qkv = (qkv[0][:, :global_tokens], *qkv[1:])
