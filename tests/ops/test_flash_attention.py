@@ -102,7 +102,7 @@ def test_a_row_without_any_key_gives_zeros_and_finite_gradients():
 def test_weights_are_a_distribution_over_real_keys_and_float32():
     (q, k, _), _ = arrays()
     mask = attention_mask(key_mask(M), causal=False)
-    weights = attention_weights(q.astype(jnp.bfloat16), k.astype(jnp.bfloat16), mask)
+    weights = attention_weights(q.astype(jnp.bfloat16), k.astype(jnp.bfloat16), mask, None)
     assert weights.dtype == jnp.float32
     np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-6)
     assert (np.asarray(weights)[1, :, :, 5:] == 0).all()

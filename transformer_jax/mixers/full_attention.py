@@ -130,12 +130,17 @@ class DotProductAttention(MixerModule):
             heads = (heads * gate).astype(heads.dtype)
         return self.heads.join(heads)
 
+    def hooks(self, bias: Bias | None = None, dropout_key: Array | None = None) -> Hooks:
+        """What is applied to scores and weights, in a call or in a step."""
+        o = self.config
+        return Hooks(bias, o.dropout_rate, dropout_key, scale=o.score_scale, sink_H=self.sink)
+
     def attend(
         self, qkv: QKV, key_mask_BM: Array, *, causal: bool = False, bias: Bias | None = None
     ) -> Array:
         """[B, T, H, K] by the chosen implementation; sows the weights if they are asked for."""
         o, (q_BTHK, k_BMGK, v_BMGK) = self.config, qkv
-        hooks = Hooks(bias, o.dropout_rate, self.weight_dropout.key(), scale=o.score_scale)
+        hooks = self.hooks(bias, self.weight_dropout.key())
         # In a decoding step a query is one of a few beams. The kernel works on 64 at a time.
         has_kernel = chosen_kernel(q_BTHK, hooks) == "cudnn" and q_BTHK.shape[1] >= _MIN_QUERIES
         is_fused = o.implementation == "fused" or (o.implementation == "auto" and has_kernel)
@@ -143,9 +148,7 @@ class DotProductAttention(MixerModule):
             return flash_attention(qkv, key_mask_BM, hooks, causal=causal)
         mask = attention_mask(key_mask_BM, causal=causal)
         bias_HTM = bias(jnp.arange(q_BTHK.shape[1]), jnp.arange(k_BMGK.shape[1])) if bias else None
-        weights_BHTM = attention_weights(
-            q_BTHK, k_BMGK, mask, bias_HTM, scale=o.score_scale, sink_H=self.sink
-        )
+        weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, hooks)
         if self.is_watched:
             self.sow("intermediates", "attention_weights", weights_BHTM)
         return weighted_values(hooks.drop(weights_BHTM), v_BMGK).astype(v_BMGK.dtype)
@@ -198,15 +201,8 @@ class FullAttention(DotProductAttention, Mixer):
         q_BHK, k_BGK, v_BGK = (x[:, 0] for x in placed)
         cache = state.write(k_BGK, v_BGK, position)
         at_T = jnp.arange(cache.room)
-        y_BHK = attend_to_cache(
-            q_BHK,
-            cache,
-            at_T <= position,
-            token_bias(self.position, position, at_T),
-            length=position + 1,
-            scale=self.config.score_scale,
-            sink_H=self.sink,
-        )
+        bias_HT, reads_T = token_bias(self.position, position, at_T), at_T <= position
+        y_BHK = attend_to_cache(q_BHK, cache, reads_T, bias_HT, self.hooks(), length=position + 1)
         return self.join(y_BHK, x_BD), cache if window is None else ConvolvedCache(cache, window)
 
 
@@ -262,7 +258,7 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
         assert head is not None
         group = head * groups // heads
         q_BT1K, k_BM1K = q_BTHK[:, :, head : head + 1], k_BMGK[:, :, group : group + 1]
-        scores_B1TM = attention_scores(q_BT1K, k_BM1K, scale=self.config.score_scale)
+        scores_B1TM = attention_scores(q_BT1K, k_BM1K, self.hooks())
         return jax.nn.log_softmax(jnp.where(mask_BM[:, None], scores_B1TM[:, 0], MASKED), axis=-1)
 
 

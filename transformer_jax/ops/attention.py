@@ -36,6 +36,7 @@ class Hooks(NamedTuple):
         dropout_rate: of the attention weights.
         batch_axis: of the attention weights.
         scale: of the product of queries and keys; None: 1 / sqrt(K).
+        sink_H: the score of one more key, which has no value. Only plain attention has it.
     """
 
     bias: Bias | None = None
@@ -43,6 +44,7 @@ class Hooks(NamedTuple):
     dropout_key: Array | None = None
     batch_axis: int = 0
     scale: float | None = None
+    sink_H: Array | None = None
 
     def scale_of(self, q: Array) -> float:
         """The scale of queries [..., K]."""
@@ -77,11 +79,11 @@ def attention_mask(key_mask_BM: Array, *, causal: bool) -> Array:
     return mask
 
 
-def attention_scores(q_BTHK: Array, k_BMGK: Array, *, scale: float | None = None) -> Array:
-    """Q K^T * scale, [B, H, T, M] float32; `scale` is 1 / sqrt(K) unless given."""
+def attention_scores(q_BTHK: Array, k_BMGK: Array, hooks: Hooks = NO_HOOKS) -> Array:
+    """Q K^T * scale, [B, H, T, M] float32."""
     batch, length, heads, width = q_BTHK.shape
     groups = k_BMGK.shape[2]
-    q_BTHK = q_BTHK * (width**-0.5 if scale is None else scale)
+    q_BTHK = q_BTHK * hooks.scale_of(q_BTHK)
     # The axes of the result are in the order of the operands. With another order XLA swaps the
     # operands, and on a CPU the product of a few queries takes up to three times as long.
     q_BTGRK = q_BTHK.reshape(batch, length, groups, heads // groups, width)
@@ -101,31 +103,25 @@ def weighted_values(weights_BHTM: Array, v_BMGK: Array) -> Array:
 
 
 def attention_weights(
-    q_BTHK: Array,
-    k_BMGK: Array,
-    mask: Array,
-    bias_HTM: Array | None = None,
-    *,
-    scale: float | None = None,
-    sink_H: Array | None = None,
+    q_BTHK: Array, k_BMGK: Array, mask: Array, bias_HTM: Array | None, hooks: Hooks = NO_HOOKS
 ) -> Array:
     """softmax(Q K^T * scale + bias) over the keys where the mask is True.
 
     Args:
         k_BMGK: keys, with H heads or a divisor of H.
         mask: boolean, broadcastable to [B, H, T, M].
-        scale: of the product; 1 / sqrt(K) unless given.
-        sink_H: the score of one more key, which has no value.
+        bias_HTM: added to the scores; that of the hooks is not used.
+        hooks: the scale, and the sink.
 
     Returns:
         [B, H, T, M] float32; each row sums to 1, with the weight of the sink.
     """
-    scores_BHTM = attention_scores(q_BTHK, k_BMGK, scale=scale)
+    scores_BHTM = attention_scores(q_BTHK, k_BMGK, hooks)
     if bias_HTM is not None:
         scores_BHTM = scores_BHTM + bias_HTM[None]
     scores_BHTM = jnp.where(mask, scores_BHTM, MASKED)
-    if sink_H is not None:
-        sinks = jnp.broadcast_to(sink_H[None, :, None, None], (*scores_BHTM.shape[:-1], 1))
+    if hooks.sink_H is not None:
+        sinks = jnp.broadcast_to(hooks.sink_H[None, :, None, None], (*scores_BHTM.shape[:-1], 1))
         return softmax(jnp.concatenate([scores_BHTM, sinks], axis=-1))[..., :-1]
     return softmax(scores_BHTM)
 
@@ -140,8 +136,8 @@ def dot_product_attention(
             of the keys.
         mask: as in `attention_weights`.
         bias_HTM: added to the scores.
-        hooks: the scale and the dropout of the weights; its bias is not used.
+        hooks: the scale, the sink and the dropout of the weights; its bias is not used.
     """
     q_BTHK, k_BMGK, v_BMJV = qkv
-    weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=hooks.scale)
+    weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, hooks)
     return weighted_values(hooks.drop(weights_BHTM), v_BMJV).astype(v_BMJV.dtype)

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from transformer_jax.ops.attention import MASKED
+from transformer_jax.ops.attention import MASKED, NO_HOOKS, Hooks
 from transformer_jax.ops.sums import einsum, exp
 
 #: A cache is read in at most this many blocks, of at least `_LEAST_BLOCK` tokens.
@@ -151,23 +151,20 @@ def attend_to_cache(
     cache: KeyValueCache,
     reads_T: Array,
     bias_HT: Array | None = None,
+    hooks: Hooks = NO_HOOKS,
     *,
     length: Array | None = None,
-    scale: float | None = None,
-    sink_H: Array | None = None,
 ) -> Array:
     """The attention of one token of each hypothesis, [N, H, K] in the dtype of the values.
 
     Args:
         reads_T: True where the token reads; at least one of the first `length` places.
         bias_HT: added to the scores.
+        hooks: the scale, and the sink.
         length: int32, places from here on are not read; None reads the whole cache at once.
-        scale: of the product of query and key; 1 / sqrt(K) unless given.
-        sink_H: the score of one more key, which has no value.
     """
     (num_rows, heads, width), groups = q_NHK.shape, cache.key.shape[2]
-    q_NHK = q_NHK * (width**-0.5 if scale is None else scale)
-    q_NGRK = q_NHK.reshape(num_rows, groups, -1, width)
+    q_NGRK = (q_NHK * hooks.scale_of(q_NHK)).reshape(num_rows, groups, -1, width)
     block = cache.room if length is None else _block(cache.room)
     num_blocks = 1 if length is None else (length + block - 1) // block
 
@@ -193,6 +190,7 @@ def attend_to_cache(
         total_NH = total_NH * kept_NH + weights_CNH.sum(axis=0)
         return new_top_NH, total_NH, sum_NHK * kept_NH[..., None] + values_NHK
 
+    sink_H = hooks.sink_H
     top_H = jnp.full(heads, MASKED) if sink_H is None else sink_H.astype(jnp.float32)
     start = (
         jnp.broadcast_to(top_H, (num_rows, heads)),
