@@ -25,7 +25,7 @@ def arguments(length=L, decay=(K,)):
 @pytest.mark.parametrize("decay", [(), (K,)], ids=["head", "channel"])
 @pytest.mark.parametrize("chunk", [1, 4, 16])
 def test_equals_the_loop(chunk, decay):
-    assert_same(lambda *a: delta_rule_scan(*a, chunk), delta_rule, arguments(decay=decay))
+    assert_same(lambda *a: delta_rule_scan(a, chunk), delta_rule, arguments(decay=decay))
 
 
 @pytest.mark.parametrize("log_decay", [0.0, -1e-3, -80.0])
@@ -37,7 +37,7 @@ def test_one_key_again_and_again_at_full_strength(log_decay):
     k[..., 0] = 1.0
 
     def read(q, k, v, w):
-        return delta_rule_scan(q, k, v, k, w, 64)
+        return delta_rule_scan((q, k, v, k, w), 64)
 
     w = np.full_like(w, log_decay)
     y, last = jax.jit(read)(q, k, v, w)

@@ -51,7 +51,7 @@ def assert_same(got, want, arguments, atol=1e-5):
 def test_scalar_decays_equal_the_loop(chunk, group, monkeypatch):
     monkeypatch.setattr(scans, "_GROUP", group)  # 3: groups of groups of chunks
     assert_same(
-        lambda *a: [scalar_decay_scan(*a, chunk)],
+        lambda *a: [scalar_decay_scan(a, chunk)],
         lambda *a: naive.scalar_decay(*a)[:1],
         (*QKV, BY_HEAD),
     )
@@ -73,7 +73,7 @@ def test_both_ways_equal_the_masked_product(chunk):
         return [jnp.einsum("bhts,bshv->bthv", scores, v)]
 
     def one_pass(*arrays):
-        return [scalar_decay_scan(*arrays, chunk, both_ways=True)]
+        return [scalar_decay_scan(arrays, chunk, both_ways=True)]
 
     assert_same(one_pass, product, (q[:, :, :1], k[:, :, :1], v, decays))
 
@@ -81,7 +81,7 @@ def test_both_ways_equal_the_masked_product(chunk):
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_channel_decays_equal_the_loop(chunk):
     assert_same(
-        lambda *a: [channel_decay_scan(*a, chunk)],
+        lambda *a: [channel_decay_scan(a, chunk)],
         lambda *a: naive.channel_decay(*a)[:1],
         (*QKV, BY_CHANNEL, normal(4, B, L, H)),
     )
@@ -143,7 +143,7 @@ def test_devices_other_than_a_cpu_take_longer_chunks_for_scalar_decays(length):
     heads, k, chunk = 2, 3, 16
     q, w = (jax.ShapeDtypeStruct((1, length, heads, *size), jnp.float32) for size in ((k,), ()))
     sizes = (f"x{size}x{size}xf32" for size in (chunk, min(length, _POSITIONS)))
-    check_chunks(scalar_decay_scan, (q, q, q, w, chunk), *sizes)
+    check_chunks(scalar_decay_scan, ((q, q, q, w), chunk), *sizes)
 
 
 @pytest.mark.parametrize("scan", ["scalar", "channel"])
@@ -160,7 +160,7 @@ def test_strong_decays_lose_no_digits_behind_them(scan):
         more = (jnp.ones((1, length, 1)),)
 
     def scanned(w):
-        return function(q, k, k, w, *more, length)
+        return function((q, k, k, w, *more), length)
 
     y, gradient = jax.jit(lambda w: (scanned(w), jax.grad(lambda w: scanned(w).sum())(w)))(w)
     want, _ = jax.jit(loop)(q, k, k, w, *more)
@@ -172,7 +172,8 @@ def test_no_decay_overflows_and_none_divides():
     """Every decay so strong that its inverse is no float32 number."""
     w = jnp.full((1, 37, 1, 2), -100.0)
     q = k = v = jnp.ones((1, 37, 1, 2))
-    function = lambda w: channel_decay_scan(q, k, v, w, jnp.ones((1, 37, 1)), 16)  # noqa: E731
+    own = jnp.ones((1, 37, 1))
+    function = lambda w: channel_decay_scan((q, k, v, w, own), 16)  # noqa: E731
     y, gradient = jax.jit(lambda w: (function(w), jax.grad(lambda w: function(w).sum())(w)))(w)
     # Token t reads the one before it, which nothing has decayed yet, and itself.
     np.testing.assert_allclose(y[0, 1:, 0], 3.0, rtol=1e-6)

@@ -17,7 +17,7 @@ most head_dim associations.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -33,6 +33,7 @@ from transformer_jax.layers.norms import normalize
 from transformer_jax.mixers.base import Mixer
 from transformer_jax.mixers.gla import GLA, GLAMixer
 from transformer_jax.ops.delta_rule import delta_rule_scan, delta_rule_step
+from transformer_jax.ops.scans import Inputs
 
 
 class GatedDeltaNetMixer(GLAMixer):
@@ -54,8 +55,8 @@ class GatedDeltaNetMixer(GLAMixer):
         return softplus_inverse_of_log_uniform(1e-3, 1e-1), log_uniform_of(1.0, 16.0)
 
     @staticmethod
-    def _scan(*parts: Any) -> Array:
-        return delta_rule_scan(*parts)[0]
+    def _scan(inputs: Inputs, chunk: int) -> Array:
+        return delta_rule_scan(inputs, chunk)[0]
 
     def _parts(self, x_BLD: Array, mixed_BLE: Array, at_L: Array) -> tuple[Array, ...]:
         """q, k, v, e and log w of `ops.delta_rule`."""

@@ -81,7 +81,7 @@ class GLAMixer(Mixer):
         # Padding writes nothing, and nothing decays there.
         masks = (jax.lax.expand_dims(mask_BL, range(2, a.ndim)) for a in written)
         written = [jnp.where(mask, a, 0) for mask, a in zip(masks, written, strict=True)]
-        return self._gated(self._scan(q, k, *written, self.config.chunk), x_BLD)
+        return self._gated(self._scan((q, k, *written), self.config.chunk), x_BLD)
 
     def init_state(self, batch: int, max_length: int) -> RecurrentState:
         """The convolution's last inputs, and S [B, H, K, V]."""
@@ -93,7 +93,7 @@ class GLAMixer(Mixer):
         """One step of the recurrence."""
         mixed_BE, window = self.conv.step(self.into(x_BD), state.recent)
         parts = self._parts(x_BD[:, None], mixed_BE[:, None], position[None])
-        y_BHV, matrix = self._step(*(part[:, 0] for part in parts), state.hidden)
+        y_BHV, matrix = self._step(tuple(part[:, 0] for part in parts), state.hidden)
         return self._gated(y_BHV, x_BD), RecurrentState(window, matrix)
 
     def _parts(self, x_BLD: Array, mixed_BLE: Array, at_L: Array) -> tuple[Array, ...]:

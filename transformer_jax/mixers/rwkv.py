@@ -45,8 +45,8 @@ from transformer_jax.layers.parameters import InContext
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
-from transformer_jax.ops.delta_rule import DeltaRuleInputs, delta_rule_scan, delta_rule_step
-from transformer_jax.ops.scans import channel_decay_scan, channel_decay_step
+from transformer_jax.ops.delta_rule import delta_rule_scan, delta_rule_step
+from transformer_jax.ops.scans import Inputs, channel_decay_scan, channel_decay_step
 from transformer_jax.positions.base import Position
 from transformer_jax.settings.types import PowerOfTwo
 
@@ -143,7 +143,7 @@ class RWKVMixer(Mixer):
         # Without the mask: padding follows every real token, so it is never read.
         previous_BLD = jnp.pad(x_BLD, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         inputs, gate_BLE = self._project(x_BLD, previous_BLD)
-        return self._gated(channel_decay_scan(*inputs, self.config.chunk), gate_BLE)
+        return self._gated(channel_decay_scan(inputs, self.config.chunk), gate_BLE)
 
     def init_state(self, batch: int, max_length: int) -> RecurrentState:
         """The last token, and S."""
@@ -153,12 +153,12 @@ class RWKVMixer(Mixer):
 
     def step(self, x_BD: Array, state: RecurrentState, position: Array) -> tuple[Array, State]:
         """One step of the recurrence."""
-        (r, k, v, log_decay, own_weight), gate_BE = self._project(x_BD, state.recent)
-        y_BHK, matrix = channel_decay_step(r, k, v, log_decay, own_weight, state.hidden)
+        inputs, gate_BE = self._project(x_BD, state.recent)
+        y_BHK, matrix = channel_decay_step(inputs, state.hidden)
         token = x_BD.astype(state.recent.dtype)
         return self._gated(y_BHK, gate_BE), RecurrentState(token, matrix)
 
-    def _project(self, x: Array, previous: Array) -> tuple[tuple[Array, ...], Array]:
+    def _project(self, x: Array, previous: Array) -> tuple[Inputs, Array]:
         """(r, k, v, log w [..., H, K], own weight [..., H]) and the gate [..., H * K]."""
         change = previous - x
         guide = (x + change * jax.lax.broadcast_to_rank(self.blend, x.ndim)).astype(x.dtype)
@@ -214,21 +214,19 @@ class RWKV7Mixer(RWKVMixer):
         turns, own_BLHK, gate_BLE = self._turns(x_BLD, previous_BLD)
         batch, length, *heads = own_BLHK.shape
         pairs = (jnp.stack(pair, axis=2) for pair in zip(*turns, strict=True))
-        q, k, v, e, w = (pair.reshape(batch, 2 * length, *heads) for pair in pairs)
-        y, _ = delta_rule_scan(q, k, v, e, w, 2 * self.config.chunk)
+        inputs = tuple(pair.reshape(batch, 2 * length, *heads) for pair in pairs)
+        y, _ = delta_rule_scan(inputs, 2 * self.config.chunk)
         return self._joined(y[:, 1::2], own_BLHK, gate_BLE)
 
     def step(self, x_BD: Array, state: RecurrentState, position: Array) -> tuple[Array, State]:
         """One step of the recurrence."""
         (erase, write), own_BHK, gate_BE = self._turns(x_BD, state.recent)
-        _, matrix = delta_rule_step(*erase, state.hidden)
-        y_BHK, matrix = delta_rule_step(*write, matrix)
+        _, matrix = delta_rule_step(erase, state.hidden)
+        y_BHK, matrix = delta_rule_step(write, matrix)
         token = x_BD.astype(state.recent.dtype)
         return self._joined(y_BHK, own_BHK, gate_BE), RecurrentState(token, matrix)
 
-    def _turns(
-        self, x: Array, previous: Array
-    ) -> tuple[tuple[DeltaRuleInputs, DeltaRuleInputs], Array, Array]:
+    def _turns(self, x: Array, previous: Array) -> tuple[tuple[Inputs, Inputs], Array, Array]:
         """Two turns of `ops.delta_rule` for each token, its own share of y, and the gate.
 
         The first turn decays and erases, the second one writes and reads. What is erased is read

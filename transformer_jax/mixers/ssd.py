@@ -70,11 +70,9 @@ class SSDMixer(Mixer):
             dt_BLH = jnp.where(mask_BL[..., None], dt_BLH, 0)
             log_decay_BLH = jnp.where(mask_BL[..., None], log_decay_BLH, 0)
         x_BLHK, b_BLGN, c_BLGN = self._split(nn.silu(mixed_BLE))
-        written_BLHK = dt_BLH[..., None] * x_BLHK
+        inputs = c_BLGN, b_BLGN, dt_BLH[..., None] * x_BLHK, log_decay_BLH
         both_ways = not self.context.causal
-        y_BLHK = scalar_decay_scan(
-            c_BLGN, b_BLGN, written_BLHK, log_decay_BLH, self.config.chunk, both_ways=both_ways
-        )
+        y_BLHK = scalar_decay_scan(inputs, self.config.chunk, both_ways=both_ways)
         return self._gated(y_BLHK, x_BLHK, self.gate(x_BLD))
 
     def init_state(self, batch: int, max_length: int) -> RecurrentState:
@@ -87,9 +85,8 @@ class SSDMixer(Mixer):
         mixed_BE, window = self.conv.step(self.into(x_BD), state.recent)
         x_BHK, b_BGN, c_BGN = self._split(nn.silu(mixed_BE))
         dt_BH, log_decay_BH = self._steps(x_BD)
-        y_BHK, matrix = scalar_decay_step(
-            c_BGN, b_BGN, dt_BH[..., None] * x_BHK, log_decay_BH, state.hidden
-        )
+        inputs = c_BGN, b_BGN, dt_BH[..., None] * x_BHK, log_decay_BH
+        y_BHK, matrix = scalar_decay_step(inputs, state.hidden)
         y_BD = self._gated(y_BHK, x_BHK, self.gate(x_BD))
         return y_BD, RecurrentState(window, matrix)
 

@@ -23,34 +23,31 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from transformer_jax.ops.scans import by_chunks_and_heads, channel_decay_scores, head_decay_scores
+from transformer_jax.ops.scans import (
+    Inputs,
+    by_chunks_and_heads,
+    channel_decay_scores,
+    head_decay_scores,
+)
 from transformer_jax.ops.sequences import unchunked
 
-#: q, k, v, e and log w, the arguments of the functions below.
-DeltaRuleInputs = tuple[Array, Array, Array, Array, Array]
 
-
-@partial(jax.checkpoint, static_argnums=(5,))
-def delta_rule_scan(
-    q_BLHK: Array, k_BLHK: Array, v_BLHV: Array, e_BLHK: Array, log_decay: Array, chunk: int
-) -> tuple[Array, Array]:
+@partial(jax.checkpoint, static_argnums=(1,))
+def delta_rule_scan(inputs: Inputs, chunk: int) -> tuple[Array, Array]:
     """The whole sequence, from a state of zeros.
 
     Args:
-        q_BLHK: queries, which read the state.
-        k_BLHK: keys, which write it.
-        v_BLHV: values.
-        e_BLHK: keys of what is erased.
-        log_decay: of each head [B, L, H], or of each channel of its key [B, L, H, K].
+        inputs: queries [B, L, H, K], which read the state; keys [B, L, H, K], which write it;
+            values [B, L, H, V]; keys of what is erased [B, L, H, K]; log decays of each head
+            [B, L, H], or of each channel of its key [B, L, H, K].
         chunk: C, a power of two; the last chunk may be shorter.
 
     Returns:
         y [B, L, H, V] and the last state [B, H, K, V], float32.
     """
-    length = v_BLHV.shape[1]
+    length = inputs[2].shape[1]
     chunk = min(chunk, 1 << (length - 1).bit_length())
-    arrays = (q_BLHK, k_BLHK, v_BLHV, e_BLHK, log_decay)
-    q, k, v, e, w = (by_chunks_and_heads(x, chunk) for x in arrays)  # [B, L/C, H, C, ...]
+    q, k, v, e, w = (by_chunks_and_heads(x, chunk) for x in inputs)  # [B, L/C, H, C, ...]
     scores_of = head_decay_scores if w.ndim < k.ndim else channel_decay_scores
     (scores, erased), since, until, total = scores_of((q, e), k, w)
     solved = unit_lower_inverse(jnp.tril(erased, -1))
@@ -69,11 +66,10 @@ def delta_rule_scan(
     return unchunked(jnp.moveaxis(y, 3, 2), length), last
 
 
-def delta_rule_step(
-    q_BHK: Array, k_BHK: Array, v_BHV: Array, e_BHK: Array, log_decay: Array, state_BHKV: Array
-) -> tuple[Array, Array]:
+def delta_rule_step(inputs: Inputs, state_BHKV: Array) -> tuple[Array, Array]:
     """One position of `delta_rule_scan`: (y [B, H, V], the next state), float32."""
-    q_BHK, k_BHK, v_BHV, e_BHK = (x.astype(jnp.float32) for x in (q_BHK, k_BHK, v_BHV, e_BHK))
+    *arrays, log_decay = inputs
+    q_BHK, k_BHK, v_BHV, e_BHK = (x.astype(jnp.float32) for x in arrays)
     decay = jnp.exp(log_decay)
     kept_BHKV = state_BHKV * decay.reshape(*decay.shape[:2], -1, 1)
     written_BHV = v_BHV - jnp.einsum("bhk,bhkv->bhv", e_BHK, kept_BHKV)

@@ -26,6 +26,10 @@ from jax import Array
 from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sequences import chunked, unchunked
 
+#: Queries, keys, values and the logarithms of decays of a sequence [B, L, ...], or of one position
+#: [B, ...]; some recurrences have more.
+Inputs = tuple[Array, ...]
+
 #: Updates of the state that `states_before` computes one after the other.
 _GROUP = 16
 
@@ -34,15 +38,7 @@ _GROUP = 16
 _POSITIONS = 128
 
 
-def scalar_decay_scan(
-    q_BLGK: Array,
-    k_BLGK: Array,
-    v_BLHV: Array,
-    log_decay_BLH: Array,
-    chunk: int,
-    *,
-    both_ways: bool = False,
-) -> Array:
+def scalar_decay_scan(inputs: Inputs, chunk: int, *, both_ways: bool = False) -> Array:
     """y_t = S_t^T q_t with one decay per head.
 
     With `both_ways` a query also reads what follows (Afzal et al. 2025, arXiv:2502.16249): the
@@ -50,24 +46,24 @@ def scalar_decay_scan(
     One matrix of scores serves both directions.
 
     Args:
-        q_BLGK: queries, which read the state; each of G groups is shared by H / G heads.
-        k_BLGK: keys, which write it.
+        inputs: queries [B, L, G, K], which read the state, each of G groups shared by H / G heads;
+            keys [B, L, G, K], which write it; values [B, L, H, V]; log decays [B, L, H].
         chunk: C, or more where the device is not a CPU; the last chunk may be shorter.
 
     Returns:
         y [B, L, H, V], float32.
     """
-    length = v_BLHV.shape[1]
+    length = inputs[2].shape[1]
     return by_platform(
         _both_ways_scan if both_ways else _scalar_decay_scan,
-        (q_BLGK, k_BLGK, v_BLHV, log_decay_BLH),
+        inputs,
         cpu=min(chunk, length),
         other=min(max(chunk, _POSITIONS), length),
     )
 
 
-def _scalar_decay_scan(arrays: tuple[Array, ...], chunk: int) -> Array:
-    q_BLGK, k_BLGK, v_BLHV, log_decay_BLH = arrays
+def _scalar_decay_scan(inputs: Inputs, chunk: int) -> Array:
+    q_BLGK, k_BLGK, v_BLHV, log_decay_BLH = inputs
     groups, (length, heads, features) = q_BLGK.shape[2], v_BLHV.shape[1:]
     q, k = (_chunks(x, chunk) for x in (q_BLGK, k_BLGK))  # [B, L/C, C, G, K]
     v = _chunks(v_BLHV, chunk)  # [B, L/C, C, H, V]
@@ -88,10 +84,10 @@ def _scalar_decay_scan(arrays: tuple[Array, ...], chunk: int) -> Array:
     return unchunked(y.reshape(*y.shape[:3], heads, features), length)
 
 
-def _both_ways_scan(arrays: tuple[Array, ...], chunk: int) -> Array:
+def _both_ways_scan(inputs: Inputs, chunk: int) -> Array:
     """Both directions of `_scalar_decay_scan`, in a form that a CPU computes 1.6 times as fast."""
     # The causal scan would gain as much, but trainings of version 0.2 continue with its bits.
-    q_BLGK, k_BLGK, v_BLHV, log_decay_BLH = arrays
+    q_BLGK, k_BLGK, v_BLHV, log_decay_BLH = inputs
     groups, (length, heads, features) = q_BLGK.shape[2], v_BLHV.shape[1:]
     q, k = (jnp.moveaxis(_chunks(x, chunk), 3, 2) for x in (q_BLGK, k_BLGK))  # [B, L/C, G, C, K]
     v, w = (_chunks(x, chunk) for x in (v_BLHV, log_decay_BLH))
@@ -136,10 +132,9 @@ _for_each_head.defvjp(
 )
 
 
-def scalar_decay_step(
-    q_BGK: Array, k_BGK: Array, v_BHV: Array, log_decay_BH: Array, state_BHKV: Array
-) -> tuple[Array, Array]:
+def scalar_decay_step(inputs: Inputs, state_BHKV: Array) -> tuple[Array, Array]:
     """One position of `scalar_decay_scan`: (y [B, H, V], the next state), float32."""
+    q_BGK, k_BGK, v_BHV, log_decay_BH = inputs
     share = v_BHV.shape[1] // q_BGK.shape[1]
     q_BHK, k_BHK = (jnp.repeat(x.astype(jnp.float32), share, axis=1) for x in (q_BGK, k_BGK))
     written_BHKV = k_BHK[..., None] * v_BHV.astype(jnp.float32)[:, :, None]
@@ -147,15 +142,8 @@ def scalar_decay_step(
     return jnp.einsum("bhk,bhkv->bhv", q_BHK, state_BHKV), state_BHKV
 
 
-@partial(jax.checkpoint, static_argnums=(5,))
-def channel_decay_scan(
-    q_BLHK: Array,
-    k_BLHK: Array,
-    v_BLHV: Array,
-    log_decay_BLHK: Array,
-    self_weight_BLH: Array,
-    chunk: int,
-) -> Array:
+@partial(jax.checkpoint, static_argnums=(1,))
+def channel_decay_scan(inputs: Inputs, chunk: int) -> Array:
     """y_t = S_{t-1}^T q_t + self_weight_t v_t with one decay per channel of the key.
 
     The state is read *before* token t is written; `self_weight` is the weight of token t
@@ -163,18 +151,17 @@ def channel_decay_scan(
     and self_weight = q . k.
 
     Args:
-        q_BLHK: queries, which read the state.
-        k_BLHK: keys, which write it.
-        self_weight_BLH: the weight of each token's own value.
+        inputs: queries [B, L, H, K], which read the state; keys [B, L, H, K], which write it;
+            values [B, L, H, V]; log decays [B, L, H, K]; the weight of each token's own value
+            [B, L, H].
         chunk: C, a power of two.
 
     Returns:
         y [B, L, H, V], float32.
     """
-    length = v_BLHV.shape[1]
+    length = inputs[2].shape[1]
     chunk = min(chunk, 1 << (length - 1).bit_length())
-    arrays = (q_BLHK, k_BLHK, v_BLHV, log_decay_BLHK, self_weight_BLH)
-    q, k, v, w, own = (by_chunks_and_heads(x, chunk) for x in arrays)
+    q, k, v, w, own = (by_chunks_and_heads(x, chunk) for x in inputs)
     scores, before_each, after_each, total = _channel_decay_scores(q, k, w, own)
     written = jnp.swapaxes(k * jnp.exp(after_each), -1, -2) @ v
     states = states_before(jnp.exp(total)[..., None], written)
@@ -182,47 +169,41 @@ def channel_decay_scan(
     return unchunked(jnp.moveaxis(y, 3, 2), length)
 
 
-def channel_decay_step(
-    q_BHK: Array,
-    k_BHK: Array,
-    v_BHV: Array,
-    log_decay_BHK: Array,
-    self_weight_BH: Array,
-    state_BHKV: Array,
-) -> tuple[Array, Array]:
+def channel_decay_step(inputs: Inputs, state_BHKV: Array) -> tuple[Array, Array]:
     """One position of `channel_decay_scan`: (y [B, H, V], the next state), float32."""
+    q_BHK, k_BHK, v_BHV, log_decay_BHK, self_weight_BH = inputs
     q_BHK, k_BHK, v_BHV = (x.astype(jnp.float32) for x in (q_BHK, k_BHK, v_BHV))
     y_BHV = jnp.einsum("bhk,bhkv->bhv", q_BHK, state_BHKV) + self_weight_BH[..., None] * v_BHV
     written_BHKV = k_BHK[..., None] * v_BHV[:, :, None]
     return y_BHV, jnp.exp(log_decay_BHK)[..., None] * state_BHKV + written_BHKV
 
 
-def decayed_scan(
-    q_BLHK: Array, k_BLHK: Array, v_BLHV: Array, log_decay: Array, chunk: int
-) -> Array:
+def decayed_scan(inputs: Inputs, chunk: int) -> Array:
     """y_t = S_t^T q_t, with the decays of heads [B, L, H] or of channels [B, L, H, K].
 
     Args:
+        inputs: as of `scalar_decay_scan` or `channel_decay_scan`, without a weight of own values.
         chunk: C, a power of two; as in `scalar_decay_scan` and `channel_decay_scan`.
 
     Returns:
         y [B, L, H, V], float32.
     """
-    if log_decay.ndim < q_BLHK.ndim:
-        return scalar_decay_scan(q_BLHK, k_BLHK, v_BLHV, log_decay, chunk)
-    own_BLH = (q_BLHK * k_BLHK).sum(axis=-1)
-    reads = q_BLHK * jnp.exp(log_decay)
-    return channel_decay_scan(reads, k_BLHK, v_BLHV, log_decay, own_BLH, chunk)
+    if inputs[3].ndim < inputs[0].ndim:
+        return scalar_decay_scan(inputs, chunk)
+    return channel_decay_scan(_read_after_write(*inputs), chunk)
 
 
-def decayed_step(
-    q_BHK: Array, k_BHK: Array, v_BHV: Array, log_decay: Array, state_BHKV: Array
-) -> tuple[Array, Array]:
+def decayed_step(inputs: Inputs, state_BHKV: Array) -> tuple[Array, Array]:
     """One position of `decayed_scan`: (y [B, H, V], the next state), float32."""
-    if log_decay.ndim < q_BHK.ndim:
-        return scalar_decay_step(q_BHK, k_BHK, v_BHV, log_decay, state_BHKV)
-    own_BH, reads = (q_BHK * k_BHK).sum(axis=-1), q_BHK * jnp.exp(log_decay)
-    return channel_decay_step(reads, k_BHK, v_BHV, log_decay, own_BH, state_BHKV)
+    if inputs[3].ndim < inputs[0].ndim:
+        return scalar_decay_step(inputs, state_BHKV)
+    return channel_decay_step(_read_after_write(*inputs), state_BHKV)
+
+
+def _read_after_write(q: Array, k: Array, v: Array, log_decay: Array) -> Inputs:
+    """The inputs of `channel_decay_scan` for queries that read what their token writes."""
+    own = (q * k).sum(axis=-1)
+    return q * jnp.exp(log_decay), k, v, log_decay, own
 
 
 def head_decay_scores(
