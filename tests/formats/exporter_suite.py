@@ -25,7 +25,7 @@ from transformer_jax.models.paths import MEASURED
 from transformer_jax.ops.padding import pad
 from transformer_jax.paths import as_path
 from transformer_jax.translation.model import Model
-from transformer_jax.translation.model_calls import Sources, decode_batch
+from transformer_jax.translation.model_calls import Decoding, Sources, decode_batch
 from transformer_jax.vocabulary import EOS_ID
 
 #: Ids without EOS.
@@ -74,8 +74,7 @@ class Ours:
             self.params,
             Sources(ids_BS, mask_BS, limits_B, np.arange(batch, dtype=np.int32)),
             model=Model((self.config,)),
-            method=tj.Greedy(),
-            max_length=MAX_LENGTH,
+            decoding=Decoding(tj.Greedy(), MAX_LENGTH),
         )
         tokens_BT, lengths_B = np.asarray(found.tokens)[:, 0], np.asarray(found.lengths)[:, 0]
         return [row[: n - 1].tolist() for row, n in zip(tokens_BT, lengths_B, strict=True)]

@@ -24,6 +24,7 @@ from transformer_jax.models.config import check_model_config
 from transformer_jax.models.transformer import UNUSED
 from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import (
+    Decoding,
     Pairs,
     Sources,
     decode_batch,
@@ -146,8 +147,7 @@ def test_every_search_and_the_scores_start_with_zeros(method, weights):
             held,
             Sources(SOURCE, SOURCE_MASK, limits_B, numbers_B),
             model=model,
-            method=method,
-            max_length=7,
+            decoding=Decoding(method, 7),
         )
         pairs = Pairs(SOURCE, SOURCE_MASK, TARGET, TARGET_MASK)
         return found.tokens, found.log_probs, score_batch(held, pairs, model=model)

@@ -12,7 +12,7 @@ from tests.small import small_model
 from transformer_jax.models import api
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
 from transformer_jax.translation.model import Model
-from transformer_jax.translation.model_calls import Sources, decode_batch
+from transformer_jax.translation.model_calls import Decoding, Sources, decode_batch
 
 BATCH, BEAMS, HEADS, WIDTH = 2, 3, 4, 5
 
@@ -82,8 +82,7 @@ def made_in_loops(method, position, *, batch, length, room):
         api.abstract_params(config),
         sources,
         model=Model((config,)),
-        method=method,
-        max_length=room,
+        decoding=Decoding(method, room),
     )
     parts = lowered.compile().as_text().split("\n\n")
     loops = [part for part in parts if "get-tuple-element" in part and "ENTRY" not in part]

@@ -14,7 +14,7 @@ from transformer_jax.models import api
 from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.translation import search
 from transformer_jax.translation.model import Model
-from transformer_jax.translation.model_calls import Sources, decode_batch
+from transformer_jax.translation.model_calls import Decoding, Sources, decode_batch
 from transformer_jax.viewing.attention import attention_maps, effective_attention
 from transformer_jax.vocabulary import EOS_ID
 
@@ -104,7 +104,7 @@ def large_matrices(matmul_dtype, method, weights):
         params = jax.eval_shape(lambda p: api.for_decoding(config, p, weights), params)
     sources = Sources(ids, mask, numbers, numbers)
     lowered = decode_batch.lower(
-        params, sources, model=Model((config,)), method=method, max_length=9
+        params, sources, model=Model((config,)), decoding=Decoding(method, 9)
     )
     shapes = "|".join(f"{n},32|32,{n}|{n},2,16|2,16,{n}" for n in (1999, 2003))
     made = re.findall(rf"= (\w+)\[(?:{shapes})\]\S* ([\w-]+)\(", lowered.compile().as_text())

@@ -30,7 +30,7 @@ from transformer_jax.runs.prepared import with_prepared
 from transformer_jax.runs.start import begin_new
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model import Model
-from transformer_jax.translation.model_calls import Rules, Sources, decode_batch
+from transformer_jax.translation.model_calls import Decoding, Sources, decode_batch
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,11 @@ class Compiler:
         shape = partial(jax.ShapeDtypeStruct, sharding=batch_sharding(self.mesh))
         ids_BS, mask_BS = (shape((rows, length), dtype) for dtype in (jnp.int32, jnp.bool_))
         number_B = shape((rows,), jnp.int32)
-        lowered = decode_batch.lower(
-            params,
-            Sources(ids_BS, mask_BS, number_B, number_B, num_best_B=number_B),
-            model=self._decoded,
-            method=config.method.static,
-            max_length=min(config.max_target_length(length), self._decoded.max_length),
-            rules=Rules(config.repetition, config.allow_unk),
-            mesh=self.mesh,
-        )
+        sources = Sources(ids_BS, mask_BS, number_B, number_B, num_best_B=number_B)
+        longest = min(config.max_target_length(length), self._decoded.max_length)
+        decoding = Decoding(config.method.static, longest, config.repetition, config.allow_unk)
+        options = {"model": self._decoded, "decoding": decoding, "mesh": self.mesh}
+        lowered = decode_batch.lower(params, sources, **options)
         return self._compile(lowered, rows, bytes_per_device(params))
 
     def evaluation(self, length: int) -> Program:

@@ -60,33 +60,30 @@ def _by_sentence(tree: Any) -> Any:
     )
 
 
-class Rules(NamedTuple):
-    """What a translation may hold."""
+class Decoding(NamedTuple):
+    """What is searched for, and how."""
 
+    method: Method  #: `method.static`, so that another seed does not compile another program
+    max_length: int  #: of the result
     repetition: Repetition | None = None
     allow_unk: bool = True  #: see `DecodeConfig`
 
 
-ANYTHING = Rules()
-
-
-@functools.partial(jax.jit, static_argnames=("model", "method", "max_length", "rules", "mesh"))
+@functools.partial(jax.jit, static_argnames=("model", "decoding", "mesh"))
 def decode_batch(
     params: Any,
     sources: Sources,
     seed: Any = 0,
     *,
     model: Model,
-    method: Method,
-    max_length: int,
-    rules: Rules = ANYTHING,
+    decoding: Decoding,
     mesh: Mesh | None = None,
 ) -> Hypotheses:
     """Encodes a batch and searches for its translations, [B, Z, max_length].
 
-    Pass `method.static`, so that another seed (a scalar of uint32) does not compile another
-    program.
+    The seed is a scalar of uint32.
     """
+    method, max_length, repetition, allow_unk = decoding
     with _on(mesh), wide_sums(holds_int8(params)):
         arrays, beam_size = (sources.ids_BS, sources.mask_BS), method.num_hypotheses
         encoded = model.encode(params, *arrays, max_length=max_length, beam_size=beam_size)
@@ -101,13 +98,13 @@ def decode_batch(
             return constrain(logits_BZV, "batch", None, None), (known, _by_sentence(inner))
 
         step: Step = decode_step
-        if rules.repetition:
+        if repetition:
             shape_BZT = (sources.ids_BS.shape[0], beam_size, max_length)
-            step, state = control_repetition(step, state, rules.repetition, shape_BZT)
+            step, state = control_repetition(step, state, repetition, shape_BZT)
         if sources.prefix_BT is not None:
             step, state = force_prefix(step, state, sources.prefix_BT)
         key, limits_B = jax.random.key(seed), sources.max_lengths_B
-        never = (PAD_ID, BOS_ID) if rules.allow_unk else (PAD_ID, BOS_ID, UNK_ID)
+        never = (PAD_ID, BOS_ID) if allow_unk else (PAD_ID, BOS_ID, UNK_ID)
         limits = Limits(limits_B, sources.numbers_B, key, max_length, sources.num_best_B, never)
         return _by_sentence(method.search(step, state, limits))
 

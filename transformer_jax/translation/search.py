@@ -14,7 +14,7 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.mbr import Utility, mbr_scores
 from transformer_jax.errors import UserError
 from transformer_jax.ops.padding import pad
-from transformer_jax.translation.model_calls import Rules, Sources, decode_batch
+from transformer_jax.translation.model_calls import Decoding, Sources, decode_batch
 from transformer_jax.translation.pieces import Pieces, Sentences
 from transformer_jax.translation.run_batches import Batch, Timing, Work
 from transformer_jax.translation.runner import Runner
@@ -103,14 +103,9 @@ def search(
             prefix_BT=pad(given, num_rows, max_length)[0] if forced else None,
             num_best_B=filled(best, num_rows, most),
         )
-        return runner.call(
-            decode_batch,
-            arrays,
-            seed=np.uint32(config.method.seed),
-            method=config.method.static,
-            max_length=max_length,
-            rules=Rules(config.repetition, config.allow_unk),
-        )
+        method, seed = config.method.static, np.uint32(config.method.seed)
+        decoding = Decoding(method, max_length, config.repetition, config.allow_unk)
+        return runner.call(decode_batch, arrays, seed=seed, decoding=decoding)
 
     def finish(batch: Batch, hypotheses: Hypotheses) -> None:
         on_host = jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), hypotheses)
