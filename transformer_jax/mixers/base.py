@@ -15,6 +15,7 @@ from jax import Array
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.parameters import InContext
+from transformer_jax.layers.projections import Dense
 from transformer_jax.positions.base import Position, PositionContext
 
 #: Role in {"encoder", "decoder", "cross"} -> why the mixer cannot play it and what to use
@@ -46,6 +47,10 @@ class MixerContext(PositionContext):
         """The three dtypes, as arguments of a layer."""
         names = ("dtype", "matmul_dtype", "param_dtype")
         return {name: getattr(self, name) for name in names}
+
+    def linear(self, inputs: int, outputs: int, axes: tuple[str, str], **options: Any) -> Dense:
+        """A projection without a bias."""
+        return Dense(inputs, outputs, axes, use_bias=False, **self.dtypes, **options)
 
 
 @dataclass(frozen=True)

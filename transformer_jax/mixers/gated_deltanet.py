@@ -45,11 +45,12 @@ class GatedDeltaNetMixer(GLAMixer):
     def setup(self) -> None:
         super().setup()
         c, o = self.context, self.config
+        width, axes = c.num_heads * c.head_dim, ("embed", "heads")
         if o.strength == "apart":
-            self.erase = self._to_heads(c.num_heads * c.head_dim)
-            self.write = self._to_heads(o.expand * c.num_heads * c.head_dim)
+            self.erase = c.linear(c.d_model, width, axes)
+            self.write = c.linear(c.d_model, o.expand * width, axes)
         else:
-            self.strength = self._to_heads(c.num_heads)
+            self.strength = c.linear(c.d_model, c.num_heads, axes)
 
     def _initial_decays(self) -> tuple[Initializer, Initializer]:
         return softplus_inverse_of_log_uniform(1e-3, 1e-1), log_uniform_of(1.0, 16.0)

@@ -26,7 +26,6 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.layers.initializers import Initializer
 from transformer_jax.layers.norms import Norm
-from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
@@ -49,31 +48,26 @@ class GLAMixer(Mixer):
         c, o = self.context, self.config
         width = c.num_heads * c.head_dim
         value_width, mixed = o.expand * width, (2 + o.expand) * width
-        bare = {"use_bias": False, **c.dtypes}
         dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
-        self.into = Dense(c.d_model, mixed, ("embed", "mlp"), **bare)
+        self.into = c.linear(c.d_model, mixed, ("embed", "mlp"))
         self.conv = ShortConvolution(mixed, o.conv_width, **dtypes)
         if o.decay in ("head", "channel"):
             inputs, rates, axis = c.d_model, c.num_heads, "embed"
             if o.decay == "channel":
                 inputs, rates, axis = o.decay_rank or c.head_dim, width, "rank"
-                self.delta_low = Dense(c.d_model, inputs, ("embed", "rank"), **bare)
-            self.delta = Dense(inputs, rates, (axis, "heads"), **bare)
+                self.delta_low = c.linear(c.d_model, inputs, ("embed", "rank"))
+            self.delta = c.linear(inputs, rates, (axis, "heads"))
             bias, rate = self._initial_decays()
             self.delta_bias = self.weight("delta_bias", bias, (rates,), ("heads",))
             self.log_decay = self.weight("log_decay", rate, (c.num_heads,), ("heads",))
-        self.gate = self._to_heads(value_width)
+        self.gate = c.linear(c.d_model, value_width, ("embed", "heads"))
         per_head = {"groups": c.num_heads, "axis": "heads", "center": False, "use_bias": False}
         self.norm = Norm(value_width, 1e-6, **per_head, **dtypes)
-        self.out = Dense(value_width, c.d_model, ("heads", "embed"), **bare)
+        self.out = c.linear(value_width, c.d_model, ("heads", "embed"))
 
     def _initial_decays(self) -> tuple[Initializer, Initializer]:
         """Of d, and of the logarithm of r."""
         return nn.initializers.zeros_init(), nn.initializers.constant(jnp.log(1 / 16))
-
-    def _to_heads(self, features: int) -> Dense:
-        c = self.context
-        return Dense(c.d_model, features, ("embed", "heads"), use_bias=False, **c.dtypes)
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         mixed_BLE = self.conv(self.into(x_BLD))

@@ -34,7 +34,7 @@ class HeadProjections(nn.Module):
         dtypes = {"use_bias": self.use_bias} | c.dtypes
         self.query = Dense(c.d_model, width, heads, **dtypes)
         # A bias on the keys adds the same number to all scores of a query: no effect.
-        self.key = Dense(c.d_model, kv_width, heads, use_bias=False, **c.dtypes)
+        self.key = c.linear(c.d_model, kv_width, heads)
         self.value = Dense(c.d_model, kv_width, heads, **dtypes)
         self.out = Dense(width, c.d_model, ("heads", "embed"), **dtypes)
 

@@ -28,7 +28,6 @@ from transformer_jax.layers.initializers import (
     softplus_inverse_of_log_uniform,
     torch_uniform,
 )
-from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
@@ -43,19 +42,18 @@ class MambaMixer(Mixer):
     def setup(self) -> None:
         c, o = self.context, self.config
         inner, self.rank = o.expand * c.d_model, o.dt_rank or -(-c.d_model // 16)
-        bare = {"use_bias": False, **c.dtypes}
-        self.into = Dense(c.d_model, inner, ("embed", "mlp"), **bare)
-        self.gate = Dense(c.d_model, inner, ("embed", "mlp"), **bare)
+        self.into = c.linear(c.d_model, inner, ("embed", "mlp"))
+        self.gate = c.linear(c.d_model, inner, ("embed", "mlp"))
         self.conv = ShortConvolution(inner, o.conv_width, c.dtype, c.param_dtype)
-        self.select = Dense(inner, self.rank + 2 * o.state_size, ("mlp", "rank"), **bare)
-        self.delta = Dense(self.rank, inner, ("rank", "mlp"), kernel_init=torch_uniform, **bare)
+        self.select = c.linear(inner, self.rank + 2 * o.state_size, ("mlp", "rank"))
+        self.delta = c.linear(self.rank, inner, ("rank", "mlp"), kernel_init=torch_uniform)
         steps = softplus_inverse_of_log_uniform(1e-3, 1e-1)
         self.delta_bias = self.weight("delta_bias", steps, (inner,), ("mlp",))
         # -A_n = 1 ... N, the real part of S4D's initial values.
         decays = along_last_axis(lambda n: jnp.log(n + 1.0))
         self.log_decay = self.weight("log_decay", decays, (inner, o.state_size), ("mlp", "state"))
         self.skip = self.weight("skip", nn.initializers.ones_init(), (inner,), ("mlp",))
-        self.out = Dense(inner, c.d_model, ("mlp", "embed"), **bare)
+        self.out = c.linear(inner, c.d_model, ("mlp", "embed"))
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         # Without the mask: padding follows every real token, so it is never read.

@@ -84,7 +84,7 @@ class LshAttention(Mixer):
         c, options = self.context, self.config
         width = c.num_heads * c.head_dim
         # A bias would pull all tokens into one bucket.
-        self.query_key = Dense(c.d_model, width, ("embed", "heads"), use_bias=False, **c.dtypes)
+        self.query_key = c.linear(c.d_model, width, ("embed", "heads"))
         self.value = Dense(c.d_model, width, ("embed", "heads"), **c.dtypes)
         self.out = Dense(width, c.d_model, ("heads", "embed"), **c.dtypes)
         self.weight_dropout = Dropout(options.dropout_rate)

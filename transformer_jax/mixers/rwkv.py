@@ -31,6 +31,7 @@ hold everything about the past, so it cannot look up an arbitrary earlier token 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import jax
@@ -92,10 +93,10 @@ class LowRank(InContext):
     activation: Activation = jnp.tanh
 
     def setup(self) -> None:
-        bare, small = {"use_bias": False, **self.context.dtypes}, nn.initializers.normal(1e-2)
+        c, small = self.context, nn.initializers.normal(1e-2)
         axes = ("embed", "rank", self.out_axis)
-        self.down = Dense(self.context.d_model, self.rank, axes[:2], **bare)
-        self.up = Dense(self.rank, self.features, axes[1:], kernel_init=small, **bare)
+        self.down = c.linear(c.d_model, self.rank, axes[:2])
+        self.up = c.linear(self.rank, self.features, axes[1:], kernel_init=small)
         self.bias = self.weight("bias", self.bias_init, (self.features,), (self.out_axis,))
 
     def __call__(self, x: Array) -> Array:
@@ -111,17 +112,13 @@ class RWKVMixer(Mixer):
     def setup(self) -> None:
         c = self.context
         width = c.num_heads * c.head_dim
-        bare = {"use_bias": False, **c.dtypes}
-
-        def into() -> Dense:
-            return Dense(c.d_model, width, ("embed", "heads"), **bare)
-
+        into = partial(c.linear, c.d_model, width, ("embed", "heads"))
         self.receptance, self.key, self.value = into(), into(), into()
         # Early channels look at the token before, late ones at the token itself.
         self._set_up_version(width, along_last_axis(lambda i: 1.0 - i / c.d_model))
         dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
         self.norm = Norm(width, 64e-5, groups=c.num_heads, axis="heads", **dtypes)
-        self.out = Dense(width, c.d_model, ("heads", "embed"), **bare)
+        self.out = c.linear(width, c.d_model, ("heads", "embed"))
 
     def _set_up_version(self, width: int, blend_init: Initializer) -> None:
         c, o = self.context, self.config
@@ -132,7 +129,7 @@ class RWKVMixer(Mixer):
 
         self.lerp_receptance, self.lerp_key, self.lerp_value = lerp(), lerp(), lerp()
         self.lerp_gate, self.lerp_decay = lerp(), lerp()
-        self.gate = Dense(c.d_model, width, ("embed", "heads"), use_bias=False, **c.dtypes)
+        self.gate = c.linear(c.d_model, width, ("embed", "heads"))
         # From decays of about e^-0.0025 a token to e^-0.37, as in the authors' code.
         decay_init = along_last_axis(lambda i: -6.0 + 5.0 * i / max(width - 1, 1))
         self.decay = LowRank(c, o.decay_rank, width, "heads", decay_init)

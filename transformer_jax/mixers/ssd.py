@@ -26,7 +26,6 @@ from pydantic import PositiveInt
 from transformer_jax.errors import UserError
 from transformer_jax.layers.initializers import log_uniform_of, softplus_inverse_of_log_uniform
 from transformer_jax.layers.norms import Norm
-from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
@@ -44,10 +43,9 @@ class SSDMixer(Mixer):
         inner, self.head_dim = o.expand * c.d_model, o.head_dim or c.head_dim
         self.num_heads = inner // self.head_dim
         mixed = inner + 2 * o.groups * o.state_size
-        bare = {"use_bias": False, **c.dtypes}
-        self.into = Dense(c.d_model, mixed, ("embed", "mlp"), **bare)
-        self.gate = Dense(c.d_model, inner, ("embed", "mlp"), **bare)
-        self.delta = Dense(c.d_model, self.num_heads, ("embed", "heads"), **bare)
+        self.into = c.linear(c.d_model, mixed, ("embed", "mlp"))
+        self.gate = c.linear(c.d_model, inner, ("embed", "mlp"))
+        self.delta = c.linear(c.d_model, self.num_heads, ("embed", "heads"))
         dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
         self.conv = ShortConvolution(mixed, o.conv_width, **dtypes)
         heads, axes = (self.num_heads,), ("heads",)
@@ -58,7 +56,7 @@ class SSDMixer(Mixer):
         self.norm = Norm(
             inner, 1e-5, center=False, use_bias=False, groups=o.groups, axis="mlp", **dtypes
         )
-        self.out = Dense(inner, c.d_model, ("mlp", "embed"), **bare)
+        self.out = c.linear(inner, c.d_model, ("mlp", "embed"))
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         mixed_BLE, (dt_BLH, log_decay_BLH) = self.into(x_BLD), self._steps(x_BLD)
