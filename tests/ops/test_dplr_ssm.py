@@ -71,7 +71,7 @@ def dense_kernels(states, noise, length):
 @partial(jax.jit, static_argnums=1)
 def by_steps(parameters, length):
     """The kernel of the first output, as the answer to one unit input."""
-    system, shape = scaled_system(*parameters), parameters[1].shape
+    system, shape = scaled_system(parameters), parameters[1].shape
     inputs = jnp.zeros((length, shape[0])).at[0].set(1.0)
     step = lambda state, u: dplr_step(system, u, state)[::-1]  # noqa: E731
     return jax.lax.scan(step, empty_state(shape), inputs)[1]
@@ -79,7 +79,7 @@ def by_steps(parameters, length):
 
 @partial(jax.jit, static_argnums=(1, 2))
 def kernels(parameters, length, direct_length=64):
-    return dplr_kernels(scaled_system(*parameters), length, direct_length=direct_length)
+    return dplr_kernels(scaled_system(parameters), length, direct_length=direct_length)
 
 
 def assert_close(got, want, relative):

@@ -29,7 +29,7 @@ class DPLRSystems(DiagonalSystems):
         """The systems in units of half a step, with an output for each direction."""
         parts = (self.log_dt, self.log_decay, self.frequency)
         maps = (self.low_rank, self.input_map, self.output_map)
-        return scaled_system(*(x.astype(jnp.float32) for x in parts + maps))
+        return scaled_system([x.astype(jnp.float32) for x in parts + maps])
 
     def kernels(self, length: int) -> list[Array]:
         return dplr_kernels(self.scaled(), length, direct_length=self.options.direct_length)

@@ -24,7 +24,7 @@ z^(L-1): their products are causal convolutions, O(L log L) by FFT, and an entry
 does not depend on L. All in float32.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -55,30 +55,21 @@ class DPLR(NamedTuple):
     output_maps: Array
 
 
-def scaled_system(
-    log_dt_D: Array,
-    log_decay_DN: Array,
-    frequency_DN: Array,
-    low_rank_DN2: Array,
-    input_map_DN2: Array,
-    output_maps_RDN2: Array,
-) -> DPLR:
+def scaled_system(parameters: Sequence[Array]) -> DPLR:
     """The system of Lambda = -exp(log_decay) + i frequency, P, B and C.
 
     Args:
-        log_dt_D: logarithm of each channel's step size.
-        log_decay_DN: logarithm of -Re Lambda; the system is stable for any value.
-        frequency_DN: Im Lambda.
-        low_rank_DN2: real and imaginary part of P.
-        input_map_DN2: of B.
-        output_maps_RDN2: of C, for each output.
+        parameters: the logarithm of each channel's step size [D]; the logarithm of -Re Lambda
+            [D, N], stable for any value; Im Lambda [D, N]; real and imaginary part of P and of B
+            [D, N, 2], and of C for each output [R, D, N, 2].
     """
+    log_dt_D, log_decay_DN, frequency_DN, low_rank_DN2, input_map_DN2, c_RDN2 = parameters
     half_D1 = 0.5 * jnp.exp(log_dt_D)[:, None]
     return DPLR(
         pole=half_D1 * jax.lax.complex(-jnp.exp(log_decay_DN), frequency_DN),
         low_rank=jnp.sqrt(half_D1) * _complex(low_rank_DN2),
         input_map=half_D1 * _complex(input_map_DN2),
-        output_maps=_complex(output_maps_RDN2),
+        output_maps=_complex(c_RDN2),
     )
 
 

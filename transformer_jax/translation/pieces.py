@@ -70,14 +70,11 @@ class Pieces:
         Raises:
             UserError: there are not as many, or one is too long or has what the vocabulary lacks.
         """
-        if isinstance(given, str):
-            prefixes = [self.target(given)] * count
-        else:
-            prefixes = [self.target(prefix) for prefix in given]
+        each, times = ([given], count) if isinstance(given, str) else (given, 1)
+        prefixes = [self.target(prefix) for prefix in each] * times
         if len(prefixes) != count:
             raise UserError(f"target_prefix: {len(prefixes)} prefixes for {count} sentences")
         if not self.allow_unk:
-            each = [given] if isinstance(given, str) else given
             _check_known(each, self.tokenizers.target.encode)
         for number, prefix in enumerate(prefixes, start=1):
             if len(prefix) >= self.limit:
