@@ -39,11 +39,8 @@ def padded_length(length: int, limit: int) -> int:
 
 
 def padded_lengths(limit: int) -> list[int]:
-    """All values of `padded_length`."""
-    lengths = [padded_length(1, limit)]
-    while lengths[-1] < limit:
-        lengths.append(padded_length(lengths[-1] + 1, limit))
-    return lengths
+    """All values of `padded_length`, ascending."""
+    return sorted({padded_length(length, limit) for length in range(1, limit + 1)})
 
 
 def batches(rows: list[Row], num_rows: Callable[[int], int]) -> Iterator[list[Row]]:
