@@ -2,7 +2,7 @@
 
 import functools
 import math
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,9 +114,9 @@ def lay_out(array: Any, sharding: NamedSharding) -> jax.Array:
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
-def activations_on(mesh: Mesh) -> AbstractContextManager[None]:
-    """A context for tracing: activations are split as `LOGICAL_TO_MESH` says."""
-    return sharding.layout(mesh, LOGICAL_TO_MESH)
+def activations_on(mesh: Mesh | None) -> AbstractContextManager[None]:
+    """A context for tracing: on a mesh, activations are split as `LOGICAL_TO_MESH` says."""
+    return nullcontext() if mesh is None else sharding.layout(mesh, LOGICAL_TO_MESH)
 
 
 def only_data(mesh: Mesh | AbstractMesh) -> bool:

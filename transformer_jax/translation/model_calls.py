@@ -4,7 +4,6 @@ On a mesh, sentences are split over its data devices, together with the decoder 
 their hypotheses. The result for a sentence does not depend on the device it is on.
 """
 
-import contextlib
 import functools
 from typing import Any, NamedTuple
 
@@ -48,10 +47,6 @@ class Pairs(NamedTuple):
     num_forced_B: Any = None  #: int32, first target pieces that are given, not scored. None: 0
 
 
-def _on(mesh: Mesh | None) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext() if mesh is None else activations_on(mesh)
-
-
 def _by_sentence(tree: Any) -> Any:
     return map_state(
         lambda leaf: constrain(leaf, "batch"),
@@ -84,7 +79,7 @@ def decode_batch(
     The seed is a scalar of uint32.
     """
     method, max_length, repetition, allow_unk = decoding
-    with _on(mesh), wide_sums(holds_int8(params)):
+    with activations_on(mesh), wide_sums(holds_int8(params)):
         arrays, beam_size = (sources.ids_BS, sources.mask_BS), method.num_hypotheses
         encoded = model.encode(params, *arrays, max_length=max_length, beam_size=beam_size)
         sentence, state = _by_sentence(encoded)
@@ -113,7 +108,7 @@ def decode_batch(
 def score_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = None) -> Array:
     """log p(target | source, forced pieces) of each row, float32 [B], in nats."""
     *source, target_BT, target_mask_BT, num_forced_B = pairs
-    with _on(mesh):
+    with activations_on(mesh):
         logits_BTV = model.apply(params, *source, shift_right(target_BT), target_mask_BT)
         logits_BTV = constrain(logits_BTV, "batch")
     nll_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV, target_BT)
@@ -127,6 +122,6 @@ def score_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = 
 def align_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = None) -> Array:
     """How much each target piece of each row uses each source piece, float32 [B, T, S]."""
     *source, target_BT, target_mask_BT, _ = pairs
-    with _on(mesh):
+    with activations_on(mesh):
         looks_BTS = model.alignment(params, *source, shift_right(target_BT), target_mask_BT)
         return constrain(looks_BTS, "batch")
