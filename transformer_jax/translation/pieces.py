@@ -112,9 +112,7 @@ def pieces_of(tokenizers: Any, config: DecodeConfig, model: Model) -> Pieces:
     return Pieces(tagged, limit, model.target_vocab_size, config.allow_unk)
 
 
-def _check_known(
-    prefixes: Sequence[str | Sequence[int]], encode: Callable[[str], Sequence[int]]
-) -> None:
+def _check_known(prefixes: Sentences, encode: Callable[[str], Sequence[int]]) -> None:
     """Raises UserError where a prefix has what the vocabulary lacks."""
     for prefix in filter(len, prefixes):
         if UNK_ID in (encode(prefix) if isinstance(prefix, str) else prefix):
