@@ -98,7 +98,7 @@ def test_selective_scan_equals_the_loop(chunk):
         normal(4, B, L, n),
     )
     assert_same(
-        lambda *a: [selective_scan(*a, chunk)],
+        lambda *a: [selective_scan(a, chunk)],
         lambda *a: naive.selective(*a)[:1],
         arguments,
         atol=2e-5,
@@ -135,7 +135,7 @@ def test_devices_other_than_a_cpu_take_fewer_and_longer_chunks():
     x, b = (jax.ShapeDtypeStruct((batch, 4 * _TOKENS, size), jnp.float32) for size in (e, n))
     a = jax.ShapeDtypeStruct((e, n), jnp.float32)
     sizes = (f"x{length}x{batch}x{e}xf32" for length in (chunk, _TOKENS // batch))
-    check_chunks(selective_scan, (x, x, a, b, b, chunk), *sizes)
+    check_chunks(selective_scan, ((x, x, a, b, b), chunk), *sizes)
 
 
 @pytest.mark.parametrize("length", [_POSITIONS - 1, 4 * _POSITIONS])

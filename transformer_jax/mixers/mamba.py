@@ -31,6 +31,7 @@ from transformer_jax.layers.initializers import (
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
+from transformer_jax.ops.scans import Inputs
 from transformer_jax.ops.selective_scan import selective_scan, selective_step
 
 
@@ -58,7 +59,7 @@ class MambaMixer(Mixer):
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         # Without the mask: padding follows every real token, so it is never read.
         x_BLE = nn.silu(self.conv(self.into(x_BLD)))
-        y_BLE = selective_scan(x_BLE, *self._selected(x_BLE), self.config.chunk)
+        y_BLE = selective_scan(self._selected(x_BLE), self.config.chunk)
         return self._gated(y_BLE, x_BLE, self.gate(x_BLD))
 
     def init_state(self, batch: int, max_length: int) -> RecurrentState:
@@ -71,17 +72,17 @@ class MambaMixer(Mixer):
         """One step of the recurrence."""
         x_BE, window = self.conv.step(self.into(x_BD), state.recent)
         x_BE = nn.silu(x_BE)
-        y_BE, hidden = selective_step(x_BE, *self._selected(x_BE), state.hidden)
+        y_BE, hidden = selective_step(self._selected(x_BE), state.hidden)
         return self._gated(y_BE, x_BE, self.gate(x_BD)), RecurrentState(window, hidden)
 
-    def _selected(self, x: Array) -> tuple[Array, Array, Array, Array]:
-        """delta [..., E], A [E, N], B and C [..., N], in float32."""
+    def _selected(self, x: Array) -> Inputs:
+        """x and delta [..., E], A [E, N], B and C [..., N]."""
         n = self.config.state_size
         low = self.select(x)
         delta = self.delta(low[..., : self.rank]).astype(jnp.float32)
         delta = delta + jax.lax.broadcast_to_rank(self.delta_bias, x.ndim)
         a_EN = -jnp.exp(self.log_decay.astype(jnp.float32))
-        return nn.softplus(delta), a_EN, low[..., self.rank : -n], low[..., -n:]
+        return x, nn.softplus(delta), a_EN, low[..., self.rank : -n], low[..., -n:]
 
     def _gated(self, y: Array, x: Array, gate: Array) -> Array:
         y = y + jax.lax.broadcast_to_rank(self.skip, x.ndim) * x.astype(jnp.float32)

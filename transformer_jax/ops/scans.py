@@ -26,8 +26,8 @@ from jax import Array
 from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sequences import chunked, unchunked
 
-#: Queries, keys, values and the logarithms of decays of a sequence [B, L, ...], or of one position
-#: [B, ...]; some recurrences have more.
+#: What a recurrence reads of a sequence [B, L, ...], or of one position [B, ...], such as queries,
+#: keys, values and the logarithms of decays.
 Inputs = tuple[Array, ...]
 
 #: Updates of the state that `states_before` computes one after the other.

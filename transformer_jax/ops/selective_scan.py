@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from transformer_jax.ops.platform import by_platform
+from transformer_jax.ops.scans import Inputs
 from transformer_jax.ops.sequences import chunked, unchunked
 
 Element = tuple[Array, Array]
@@ -27,36 +28,33 @@ Form = Callable[..., tuple[Array, Array]]
 _TOKENS = 256
 
 
-def selective_scan(
-    x_BLE: Array, delta_BLE: Array, a_EN: Array, b_BLN: Array, c_BLN: Array, chunk: int
-) -> Array:
+def selective_scan(inputs: Inputs, chunk: int) -> Array:
     """The recurrence in chunks, each by an associative scan; on a CPU position by position.
 
     Args:
-        delta_BLE: step sizes, >= 0; with 0 the state does not change.
-        a_EN: the diagonal of A, negative.
-        b_BLN: B, which writes the state.
-        c_BLN: C, which reads it.
+        inputs: x [B, L, E]; step sizes [B, L, E], >= 0: with 0 the state does not change; the
+            diagonal of A [E, N], negative; B [B, L, N], which writes the state; C [B, L, N], which
+            reads it.
         chunk: C, or more where the device is not a CPU; the last chunk may be shorter.
 
     Returns:
         y [B, L, E], float32.
     """
+    x_BLE, delta_BLE, a_EN, b_BLN, c_BLN = inputs
     batch, length, _ = x_BLE.shape
-    inputs = (jnp.moveaxis(x.astype(jnp.float32), 1, 0) for x in (x_BLE, delta_BLE, b_BLN, c_BLN))
+    moved = (jnp.moveaxis(x.astype(jnp.float32), 1, 0) for x in (x_BLE, delta_BLE, b_BLN, c_BLN))
     y_LBE = by_platform(
         _in_chunks,
-        (a_EN, *inputs),
+        (a_EN, *moved),
         cpu=(_one_by_one, min(chunk, length)),
         other=(_associatively, min(max(chunk, _TOKENS // batch), length)),
     )
     return jnp.moveaxis(y_LBE, 0, 1)
 
 
-def selective_step(
-    x_BE: Array, delta_BE: Array, a_EN: Array, b_BN: Array, c_BN: Array, state_BEN: Array
-) -> tuple[Array, Array]:
+def selective_step(inputs: Inputs, state_BEN: Array) -> tuple[Array, Array]:
     """One position of `selective_scan`: (y [B, E], the next state), float32."""
+    x_BE, delta_BE, a_EN, b_BN, c_BN = inputs
     decay_BEN, written_BEN = _decay_and_input(x_BE, delta_BE, a_EN, b_BN)
     state_BEN = decay_BEN * state_BEN + written_BEN
     return jnp.einsum("ben,bn->be", state_BEN, c_BN.astype(jnp.float32)), state_BEN
@@ -82,7 +80,7 @@ def _one_by_one(a_EN: Array, state_BEN: Array, *chunk: Array) -> tuple[Array, Ar
     @partial(jax.checkpoint, prevent_cse=False)  # only the state of each turn is kept
     def turn(state_BEN: Array, at: tuple[Array, ...]) -> tuple[Array, Array]:
         x_BE, delta_BE, b_BN, c_BN = at
-        y_BE, state_BEN = selective_step(x_BE, delta_BE, a_EN, b_BN, c_BN, state_BEN)
+        y_BE, state_BEN = selective_step((x_BE, delta_BE, a_EN, b_BN, c_BN), state_BEN)
         return state_BEN, y_BE
 
     return jax.lax.scan(turn, state_BEN, chunk)
