@@ -173,4 +173,4 @@ def test_auto_asks_the_devices_of_the_program(implementation, fused, monkeypatch
 def read(cross, x_BTD, memory_BMD, mask_BM):
     """The heads' outputs, before they are joined."""
     keys_values = cross.heads.keys_values(memory_BMD)
-    return cross.attend(cross.heads.queries(x_BTD), *keys_values, mask_BM)
+    return cross.attend((cross.heads.queries(x_BTD), *keys_values), mask_BM)

@@ -201,7 +201,7 @@ class FullAttention(DotProductAttention, Mixer):
         q_BHK, k_BGK, v_BGK = (x[:, 0] for x in placed)
         cache = state.write(k_BGK, v_BGK, position)
         at_T = jnp.arange(cache.room)
-        bias_HT, reads_T = token_bias(self.position, position, at_T), at_T <= position
+        reads_T, bias_HT = at_T <= position, token_bias(self.position, position, at_T)
         y_BHK = attend_to_cache(q_BHK, cache, reads_T, bias_HT, self.hooks(), length=position + 1)
         return self.join(y_BHK, x_BD), cache if window is None else ConvolvedCache(cache, window)
 

@@ -79,7 +79,8 @@ class KernelAttention(FeatureHeads, Mixer):
         c = self.context
         keys_HK = jax.ShapeDtypeStruct((c.num_heads, c.head_dim), jnp.float32)
         features_HR, _ = jax.eval_shape(self.config.key_features, keys_HK)
-        return empty_sums(batch, *features_HR.shape, c.head_dim)
+        heads, features = features_HR.shape
+        return empty_sums(batch, heads, features, c.head_dim)
 
     def step(self, x_BD: Array, state: KernelSums, position: Array) -> tuple[Array, KernelSums]:
         """Adds this token's key and value to the sums, and reads them."""

@@ -30,7 +30,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext, Refusals
-from transformer_jax.ops.attention import QKV, Hooks
+from transformer_jax.ops.attention import QKV
 from transformer_jax.ops.key_value_cache import KeyValueCache
 from transformer_jax.ops.lsh_attention import (
     hash_buckets,
@@ -95,9 +95,8 @@ class LshAttention(Mixer):
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         qkv, bucket_BLHJ = self._projected(x_BLD, jnp.arange(x_BLD.shape[1]))
-        o, causal = self.config, self.context.causal
-        hooks = Hooks(None, o.dropout_rate, self.weight_dropout.key())
-        y_BLHK = lsh_attention(qkv, bucket_BLHJ, mask_BL, o.chunk, hooks, causal=causal)
+        chunk, causal, drop = self.config.chunk, self.context.causal, self.weight_dropout
+        y_BLHK = lsh_attention(qkv, bucket_BLHJ, mask_BL, chunk, drop, causal=causal)
         return self.out.join(y_BLHK.astype(qkv[2].dtype))
 
     def init_state(self, batch: int, max_length: int) -> BucketCache:

@@ -151,7 +151,7 @@ def blockwise_attention(
     Returns:
         [B, T, H, V] in the dtype of the values; zeros in rows without a real key.
     """
-    q_BTHK, *keys_values = qkv
+    q_BTHK, k_BMGK, v_BMGV = qkv
     k_at_M = jnp.arange(key_mask_BM.shape[1])
     q_blocks = jnp.moveaxis(chunked(q_BTHK, block), 1, 0)
 
@@ -163,7 +163,7 @@ def blockwise_attention(
         if causal:
             mask = mask & (k_at_M[None, :] <= q_at_C[:, None])[None, None]
         bias_HCM = None if hooks.bias is None else hooks.bias(q_at_C, k_at_M)
-        y_BCHV = dot_product_attention((q_BCHK, *keys_values), mask, bias_HCM, hooks.part(number))
+        y_BCHV = dot_product_attention((q_BCHK, k_BMGK, v_BMGV), mask, bias_HCM, hooks.part(number))
         sees_a_key = jnp.swapaxes(mask.any(axis=-1, keepdims=True), 1, 2)
         return jnp.where(sees_a_key, y_BCHV, jnp.zeros((), y_BCHV.dtype))
 

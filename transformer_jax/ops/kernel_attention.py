@@ -100,7 +100,8 @@ def kernel_attention_step(inputs: Sequence[Array], sums: KernelSums) -> tuple[Ar
         key=sums.key * keep_BH1 + norm_k_BHR * weight_BH1,
         log_scale=top_BH,
     )
-    return read_sums(q_BHR[:, None], sums, norm_q_BHR[:, None])[:, 0], sums
+    norm_q_B1HR = norm_q_BHR[:, None]
+    return read_sums(q_BHR[:, None], sums, norm_q_B1HR)[:, 0], sums
 
 
 def causal_kernel_attention(

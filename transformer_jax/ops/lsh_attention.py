@@ -20,13 +20,17 @@ blocks and the cost are the same. A query attends to itself only where its bucke
 key for it. Padding sorts last, into a bucket of its own.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from transformer_jax.ops.attention import MASKED, QKV, Hooks
+from transformer_jax.ops.attention import MASKED, QKV
 from transformer_jax.ops.sequences import chunked, pad_to_multiple
+
+Drop = Callable[[Array], Array]
 
 #: The score of a token with itself: below all others and above masked ones. It replaces the
 #: product so that shared queries and keys do not attend to themselves.
@@ -73,7 +77,7 @@ def hash_buckets(qk: Array, rotations_JKN: np.ndarray | Array, factors: tuple[in
 
 
 def lsh_attention(
-    qkv: QKV, bucket_BLHJ: Array, mask_BL: Array, chunk: int, hooks: Hooks, *, causal: bool
+    qkv: QKV, bucket_BLHJ: Array, mask_BL: Array, chunk: int, drop: Drop, *, causal: bool
 ) -> Array:
     """Attends within the buckets of all rounds: O(L log L) time, O(L C) scores per round.
 
@@ -82,7 +86,7 @@ def lsh_attention(
         bucket_BLHJ: int32, the bucket of each token and head in each of J rounds.
         chunk: C, the length of a chunk of sorted tokens; if causal, also the number of past
             keys that a query reads.
-        hooks: the dropout of the attention weights, [B, H, J, N, C, 2 C] of N chunks, alone.
+        drop: dropout of the attention weights, [B, H, J, N, C, 2 C] of N chunks.
         causal: whether a query reads only keys before it.
 
     Returns:
@@ -109,7 +113,7 @@ def lsh_attention(
     is_same_bucket = bucket_BHJNC[..., :, None] == keys_bucket_BHJNM[..., None, :]
     scores_BHJNCM = _masked(scores_BHJNCM, is_same_bucket, chunk, causal)
     z_BHJNC = jax.nn.logsumexp(scores_BHJNCM, axis=-1)
-    weights_BHJNCM = hooks.drop(jnp.exp(scores_BHJNCM - z_BHJNC[..., None])).astype(v.dtype)
+    weights_BHJNCM = drop(jnp.exp(scores_BHJNCM - z_BHJNC[..., None])).astype(v.dtype)
     v_BHJNMV = _with_previous(v)
     y_BHJNCV = jnp.einsum(
         "bhjncm,bhjnmv->bhjncv", weights_BHJNCM, v_BHJNMV, preferred_element_type=jnp.float32
