@@ -37,8 +37,7 @@ def rows(order: np.ndarray) -> Change:
     Args:
         order: int [V]; holds each of their rows once.
     """
-    theirs_of = np.empty((order >= 0).sum(), np.int64)
-    theirs_of[order[order >= 0]] = np.flatnonzero(order >= 0)
+    theirs_of = np.argsort(order)[(order < 0).sum() :]  # which of our rows each of theirs is
 
     def ours(x: np.ndarray) -> np.ndarray:
         taken = x[order]
