@@ -12,7 +12,7 @@ from flax import linen as nn
 from jax import Array
 from scipy.special import softmax
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.layers.feed_forward import Mlp
 from transformer_jax.layers.norms import LayerNorm
 from transformer_jax.metrics.base import Lines
@@ -153,12 +153,9 @@ _TRANSFORMATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 def _settings(path: Path, form: Form, title: str) -> Settings:
     """The keys of `hparams.yaml`, checked."""
     file = path / "hparams.yaml"
-    try:
+    advice = "; expected the downloaded files of a COMET model"
+    with as_user_error(f"{file}: cannot be read", OSError, then=advice):
         settings = Settings(str(file), parse_yaml(str(file), file.read_bytes()))
-    except OSError:
-        raise UserError(
-            f"{path}: no hparams.yaml here; expected the downloaded files of a COMET model"
-        ) from None
     if (kind := settings.get("class_identifier", str)) != form.kind:
         raise UserError(f"{file}: a {kind}, but {title} is a {form.kind}")
     only = {"encoder_model": "XLM-RoBERTa", "activations": "Tanh", "final_activation": None}
