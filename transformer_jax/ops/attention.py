@@ -36,7 +36,7 @@ class Hooks(NamedTuple):
         dropout_rate: of the attention weights.
         batch_axis: of the attention weights.
         scale: of the product of queries and keys; None: 1 / sqrt(K).
-        sink_H: the score of one more key, which has no value. Only plain attention has it.
+        sink_H: the score of one more key without a value, in plain attention and to a cache alone.
     """
 
     bias: Bias | None = None
