@@ -59,7 +59,8 @@ def test_there_are_never_more_steps_than_the_config_has():
     found = resolve_steps(HOUR, Speed(0.01, 1), 60)
     assert found == HOUR
     told = describe_steps(HOUR, found, Speed(0.01, 1))
-    assert "enough for all 10,000 steps of 0.01 s: about 2 min" in told
+    assert "60 minutes on this machine: 10,000 steps of 0.01 s, of which 400 warm up" in told
+    assert "(without train.minutes: 10,000 steps, about 2 min)" in told
     few = replace(HOUR, steps=5, minutes=1, schedule=CosineSchedule(1e-3, warmup_steps=2))
     assert resolve_steps(few, Speed(0.1, 0), 50) == few  # fewer than some tens, but all
 
@@ -167,21 +168,25 @@ def test_fit_takes_steps_and_no_minutes():
         (0.001, None),  # nobody waits
         (
             20.0,
-            "1,000 steps to go will take about 5 h 33 min on this machine, evaluations not "
+            "9,960 steps to go will take about 55 h 20 min on this machine, evaluations not "
             "counted; a new run with --config.train.minutes=60 takes an hour",
         ),
     ],
 )
-def test_the_time_to_come_is_told_once_after_some_compiled_steps(
-    seconds, message, monkeypatch, logged
+def test_the_time_to_come_is_told_once_after_some_steps(
+    seconds, message, monkeypatch, logged, tmp_path
 ):
-    now = [0.0]
+    now, train = [0.0], TrainConfig(steps=10_000, log_every=20)
     monkeypatch.setattr(reporter.time, "perf_counter", lambda: now[0])
-    estimate = reporter._Estimate()
-    for step in range(22):
-        is_compiled = step % 2 == 1
-        estimate.begin_step(is_compiled)
-        now[0] += seconds if is_compiled else (500 if step else 20)  # step 1 is too early
-        estimate.end_step(1000 + 21 - step)
-        assert estimate.is_told == (step == 21)
-    assert logged() == ([message] if message else [])
+    report = reporter.Reporter(
+        train, lambda _: 0.1, None, 0, progress=False, clock=reporter.Clock(0.0)
+    )
+    names = "loss_sum nll_sum tokens grad_norm finite skipped skipped_in_a_row"
+    metrics = dict(zip(names.split(), (1.0, 1.0, 1.0, 1.0, True, 0, 0), strict=True))
+    for step in range(1, 81):
+        with report.compiling(toy.batch(0)):
+            now[0] += 2 * seconds if step <= 20 else seconds  # at first others compile
+        report.log(step, metrics)
+        now[0] += 30 * (step == 2)
+    told = [line for line in logged() if "to go" in line]
+    assert told == ([message] if message else [])

@@ -207,7 +207,7 @@ def test_the_time_left_counts_the_steps_alone(tmp_path, monkeypatch, capsys):
     )
     wide = toy.batch(0) | {"target": np.zeros((toy.ROWS, toy.LENGTH + 2))}
     for step, batch in enumerate([toy.batch(0), toy.batch(1), wide, wide], start=1):
-        with report.compiling(batch, beside=False):
+        with report.compiling(batch):
             now[0] += 500.0 if step in (1, 3) else 2.0
         report.log(step, metrics)
         with report.pause():

@@ -275,7 +275,7 @@ class Session:
                 break
             try:
                 with (
-                    self._report.compiling(batch, beside=self.trainer.ahead.is_busy()),
+                    self._report.compiling(batch),
                     jax.profiler.StepTraceAnnotation("train", step_num=step),
                 ):
                     self._state, metrics = self.trainer.step(self._state, self.trainer.place(batch))

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-import statistics
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,9 +20,9 @@ from transformer_jax.runs.metrics import MetricsLog
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Steps that an estimate of the time is made from, and seconds of training before them.
-_TIMED_STEPS, _SETTLING_SECONDS = 10, 30.0
-
+#: Seconds after the first step, beside which programs are compiled and libraries are imported. The
+#: time to come is told by the steps after them.
+_SETTLING_SECONDS = 30.0
 
 #: Metrics of the batches at positions of the data, such as the share of each corpus.
 BatchMetrics = Callable[[range], Mapping[str, float]]
@@ -79,8 +79,7 @@ class Reporter:
         self._untimed_steps = 0
         self._shapes: list[Shape] = []  #: of the pending steps
         self._known_shapes: set[Shape] = set()
-        # A new run with `train.minutes` was told when its steps were settled.
-        self._estimate = _Estimate(is_told=train.minutes is not None and start == 0)
+        self._told_from = math.inf  # by the steps logged from then on
         often = 1.0 if sys.stderr.isatty() else 60.0  # a line a minute where nobody watches
         self._bar = tqdm(
             total=train.steps,
@@ -107,15 +106,15 @@ class Reporter:
             self._began = None
             self._interval_start, self._paused = time.perf_counter(), 0.0
             self._untimed_steps = 1
-        if self._estimate.is_timing:
-            jax.block_until_ready(metrics)
-            self._estimate.end_step(self._train.steps - step)
+            # A new run with `train.minutes` was told when its steps were settled.
+            if self._train.minutes is None or step > 1:
+                self._told_from = self._interval_start + _SETTLING_SECONDS
         self._bar.update()
         if step % self._train.log_every == 0 or step == self._train.steps:
             self._flush(step)
 
     def _flush(self, step: int) -> None:
-        values = self._read()
+        values, is_settled = self._read(), self._interval_start >= self._told_from
         seconds = time.perf_counter() - self._interval_start - self._paused
         self._interval_start, self._paused = time.perf_counter(), 0.0
         timed, shapes = values[self._untimed_steps :], self._shapes[self._untimed_steps :]
@@ -147,9 +146,13 @@ class Reporter:
                 f"their loss was not finite ({skipped} skipped so far)"
             )
         elif timed:
-            left = in_words((self._train.steps - step) * seconds / len(timed))
-            progress = f"{left} left, loss {record['loss']:.3f}, {speed:,.0f} tokens/s"
+            steps = self._train.steps - step
+            left = steps * seconds / len(timed)
+            progress = f"{in_words(left)} left, loss {record['loss']:.3f}, {speed:,.0f} tokens/s"
             self._bar.set_postfix_str(progress, refresh=sys.stderr.isatty())
+            if is_settled:
+                self._told_from = math.inf
+                _tell(steps, left)
 
     def _read(self) -> list[dict[str, Any]]:
         """The pending values on the host; raises if too many bad steps are in a row."""
@@ -181,17 +184,10 @@ class Reporter:
             self._log.sync()
 
     @contextlib.contextmanager
-    def compiling(self, batch: Mapping[str, np.ndarray], *, beside: bool) -> Iterator[None]:
-        """As `pause` around the first step of each shape of batch, which compiles.
-
-        Args:
-            batch: what the step is given.
-            beside: whether other shapes are compiled at the same time, which slows the step down.
-        """
+    def compiling(self, batch: Mapping[str, np.ndarray]) -> Iterator[None]:
+        """As `pause` around the first step of each shape of batch, which compiles."""
         shape = (*batch["source"].shape, batch["target"].shape[1])
-        is_known = shape in self._known_shapes
-        self._estimate.begin_step(is_known and not beside)
-        with contextlib.nullcontext() if is_known else self.pause():
+        with contextlib.nullcontext() if shape in self._known_shapes else self.pause():
             yield
         self._known_shapes.add(shape)
         self._shapes.append(shape)
@@ -218,42 +214,14 @@ class Reporter:
             self._log.close()
 
 
-class _Estimate:
-    """Tells once, when some steps were timed alone, how long the others take.
-
-    Not the first ones: beside them programs are compiled and libraries are imported.
-    """
-
-    def __init__(self, *, is_told: bool = False) -> None:
-        self.is_told = is_told
-        self._first: float | None = None
-        self._began: float | None = None
-        self._seconds: list[float] = []
-
-    @property
-    def is_timing(self) -> bool:
-        """Whether the step that was begun is timed."""
-        return self._began is not None and not self.is_told
-
-    def begin_step(self, nothing_is_compiled: bool) -> None:
-        now = time.perf_counter()
-        self._first = now if self._first is None else self._first
-        settled = now - self._first >= _SETTLING_SECONDS
-        self._began = now if nothing_is_compiled and settled else None
-
-    def end_step(self, remaining: int) -> None:
-        if self._began is not None:
-            self._seconds.append(time.perf_counter() - self._began)
-        if len(self._seconds) < _TIMED_STEPS:
-            return
-        self.is_told = True
-        seconds = remaining * statistics.median(self._seconds)
-        if seconds >= 60:
-            shorter = "; a new run with --config.train.minutes=60 takes an hour"
-            _LOGGER.info(
-                f"{remaining:,} steps to go will take about {in_words(seconds)} on this machine, "
-                f"evaluations not counted{shorter if seconds > 90 * 60 else ''}"
-            )
+def _tell(steps: int, seconds: float) -> None:
+    """Says how long a training takes, once it is known; not where nobody waits for it."""
+    shorter = "; a new run with --config.train.minutes=60 takes an hour"
+    if seconds >= 60:
+        _LOGGER.info(
+            f"{steps:,} steps to go will take about {in_words(seconds)} on this machine, "
+            f"evaluations not counted{shorter if seconds > 90 * 60 else ''}"
+        )
 
 
 def _sum(values: list[dict[str, Any]], key: str) -> float:

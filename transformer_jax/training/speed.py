@@ -98,17 +98,10 @@ def resolve_steps(train: TrainConfig, speed: Speed, elapsed: float) -> TrainConf
 
 def describe_steps(given: TrainConfig, fitting: TrainConfig, speed: Speed) -> str:
     """What `resolve_steps` settled, for the user."""
-    minutes = fitting.minutes or 0.0
-    if fitting.steps == given.steps:
-        takes = in_words(fitting.steps * speed.step)
-        return (
-            f"{minutes:g} minutes on this machine are enough for all {given.steps:,} steps of "
-            f"{speed.step:.2g} s: about {takes}"
-        )
     return (
-        f"{minutes:g} minutes on this machine: {fitting.steps:,} steps of {speed.step:.2g} s, of "
-        f"which {fitting.schedule.warmup_steps:,} warm up (without train.minutes: {given.steps:,} "
-        f"steps, about {in_words(given.steps * speed.step)})"
+        f"{fitting.minutes or 0:g} minutes on this machine: {fitting.steps:,} steps of "
+        f"{speed.step:.2g} s, of which {fitting.schedule.warmup_steps:,} warm up (without "
+        f"train.minutes: {given.steps:,} steps, about {in_words(given.steps * speed.step)})"
     )
 
 
