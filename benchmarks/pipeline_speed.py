@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer_jax.data.batches import BatchPlan, Sampler
+from transformer_jax.data.batches import WHOLE, BatchPlan, Sampler
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
-from transformer_jax.data.pipeline import batches
+from transformer_jax.data.pipeline import in_thread, through_tensorflow
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.tensorflow import has_tensorflow
@@ -51,7 +51,10 @@ def measure(
     skipped: int,
 ) -> float:
     """Real target tokens a second, without the first `skipped` batches."""
-    stream = batches(corpus, plan, engine=engine, sampler=sampler)  # type: ignore[arg-type]
+    if engine == "tensorflow":
+        stream = through_tensorflow(corpus, plan, WHOLE, 0)
+    else:
+        stream = in_thread(corpus, plan, WHOLE, 0, sampler)
     for _ in range(skipped):
         next(stream)
     tokens, began = 0, time.perf_counter()

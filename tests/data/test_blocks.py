@@ -20,7 +20,7 @@ from transformer_jax.data.filters.duplicates import Duplicates
 from transformer_jax.data.filters.lengths import LengthRatio
 from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.mapped_tokenizer import Tags
-from transformer_jax.data.pipeline import batches
+from transformer_jax.data.pipeline import in_thread, through_tensorflow
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.sources.base import BOUNDARY, Pair, Source
@@ -198,16 +198,16 @@ def equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     return all(np.array_equal(one[key], other[key]) for key in one | other)
 
 
-@pytest.mark.parametrize("engine", ["python", "tensorflow"])
+@pytest.mark.parametrize("engine", [in_thread, through_tensorflow])
 def test_the_stream_is_the_batches_from_any_position(corpus: IdCorpus, engine: Any) -> None:
-    if engine == "tensorflow" and not has_tensorflow():
+    if engine is through_tensorflow and not has_tensorflow():
         pytest.skip("TensorFlow is not installed")
     plan, share = plan_of(corpus), Share(row_multiple=3)
     assert plan.num_skipped > 0  # longer than max_length
     count = plan.batches_per_epoch + 4
     expected = [make_batch(corpus, plan, position, share) for position in range(count)]
     for start in (0, 5):
-        made = batches(corpus, plan, start, share=share, engine=engine)
+        made = engine(corpus, plan, share, start)
         assert all(map(equal, islice(made, count - start), expected[start:]))
         made.close()
 

@@ -8,17 +8,23 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from transformer_jax.data.batches import BatchPlan, Share, make_batch
+from transformer_jax.data.batches import WHOLE, BatchPlan, Share, make_batch
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
-from transformer_jax.data.pipeline import _through_tensorflow, batches, batches_of_pairs, prefetched
+from transformer_jax.data.pipeline import (
+    batches,
+    batches_of_pairs,
+    in_thread,
+    prefetched,
+    through_tensorflow,
+)
 from transformer_jax.data.sentences import IdCorpus, Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.errors import UserError
 
 needs_tensorflow = pytest.mark.skipif(not has_tensorflow(), reason="TensorFlow is not installed")
-ENGINES = ["python", pytest.param("tensorflow", marks=needs_tensorflow)]
+ENGINES = [in_thread, pytest.param(through_tensorflow, marks=needs_tensorflow)]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,7 @@ def test_a_stream_can_start_at_any_position(corpus, plan, engine):
     count = 2 * plan.batches_per_epoch + 3  # across two ends of epoch
     expected = [make_batch(corpus, plan, p) for p in range(count)]
     for start in (0, 1, plan.batches_per_epoch, count - 2):
-        stream = batches(corpus, plan, start, engine=engine)
+        stream = engine(corpus, plan, WHOLE, start)
         tail = list(islice(stream, count - start))
         stream.close()
         assert len(tail) == count - start
@@ -60,7 +66,7 @@ def test_a_stream_can_start_at_any_position(corpus, plan, engine):
 @needs_tensorflow
 def test_tf_data_continues_from_one_segment_to_the_next(corpus, plan, monkeypatch):
     monkeypatch.setattr("transformer_jax.data.pipeline._SEGMENT", 3)
-    stream = batches(corpus, plan, 1, engine="tensorflow", share=Share(row_multiple=5))
+    stream = through_tensorflow(corpus, plan, Share(row_multiple=5), 1)
     for position in range(1, 12):
         assert equal(next(stream), make_batch(corpus, plan, position, share=Share(row_multiple=5)))
 
@@ -75,7 +81,7 @@ def test_tf_data_reads_a_memory_mapped_corpus(corpus, plan, tmp_path):
             side.arrays[name].astype(dtype).tofile(path)
             arrays[name] = np.memmap(path, dtype, mode="r")
         sides.append(Sentences(arrays))
-    stream = batches(IdCorpus(*sides), plan, engine="tensorflow")
+    stream = through_tensorflow(IdCorpus(*sides), plan, WHOLE, 0)
     for position in range(plan.batches_per_epoch):
         assert equal(next(stream), make_batch(corpus, plan, position))
 
@@ -105,10 +111,10 @@ def test_the_first_batches_do_not_wait_for_the_import_of_tensorflow(corpus, plan
 
     def through(corpus, plan, share, start):
         segments.append(start)
-        return _through_tensorflow(corpus, plan, share, start)
+        return through_tensorflow(corpus, plan, share, start)
 
     monkeypatch.setattr("transformer_jax.data.pipeline.import_tensorflow", slow)
-    monkeypatch.setattr("transformer_jax.data.pipeline._through_tensorflow", through)
+    monkeypatch.setattr("transformer_jax.data.pipeline.through_tensorflow", through)
     share = Share(1, 2)
     stream = batches(corpus, plan, 3, share=share)
     for position in range(3, 3 + plan.batches_per_epoch):
@@ -142,14 +148,14 @@ def test_a_tensorflow_that_cannot_be_imported_is_not_needed(corpus, plan, monkey
         "batches are made without TensorFlow, which cannot be imported: no such library"
     ]
     with pytest.raises(ImportError, match="no such library"):
-        next(batches(corpus, plan, engine="tensorflow"))
+        next(through_tensorflow(corpus, plan, WHOLE, 0))
 
 
 @needs_tensorflow
 def test_tf_data_of_sentences_that_are_all_empty():
     corpus = IdCorpus.from_lists([[]] * 10, [[]] * 10)
     plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=16))
-    assert equal(next(batches(corpus, plan, engine="tensorflow")), make_batch(corpus, plan, 0))
+    assert equal(next(through_tensorflow(corpus, plan, WHOLE, 0)), make_batch(corpus, plan, 0))
 
 
 def test_the_thread_runs_ahead_and_ends_with_the_generator():
@@ -191,13 +197,13 @@ def test_an_error_is_raised_at_its_position():
 def test_a_program_that_does_not_close_its_stream_ends(engine):
     code = f"""
 import numpy as np
-from transformer_jax.data.batches import BatchPlan
+from transformer_jax.data.batches import WHOLE, BatchPlan
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.sentences import IdCorpus
-from transformer_jax.data.pipeline import batches
+from transformer_jax.data.pipeline import {engine.__name__}
 corpus = IdCorpus.from_lists([[5, 6]] * 40, [[7]] * 40)
 plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=64))
-stream = batches(corpus, plan, engine="{engine}")
+stream = {engine.__name__}(corpus, plan, WHOLE, 0)
 print(next(stream)["source"].shape[1])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)

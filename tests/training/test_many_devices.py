@@ -18,7 +18,7 @@ from dataclasses import replace
 from transformer_jax.data.batches import BatchPlan, Share
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.sentences import IdCorpus
-from transformer_jax.data.pipeline import batches
+from transformer_jax.data.pipeline import in_thread
 from transformer_jax.parallel.mesh import MeshConfig, batch_devices, make_mesh
 from transformer_jax.training.loop import fit
 from transformer_jax.paths import as_path
@@ -39,7 +39,7 @@ seen = []
 
 def batches_from(position, mesh):
     rows = batch_devices(mesh)
-    for batch in batches(corpus, plan, position, share=Share(row_multiple=rows), engine="python"):
+    for batch in in_thread(corpus, plan, Share(row_multiple=rows), position):
         content = b"".join(batch[key].tobytes() for key in sorted(batch))
         seen.append((position, hashlib.sha256(content).hexdigest()))
         yield batch

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -79,11 +79,12 @@ def batches(
     *,
     share: Share = WHOLE,
     sampler: Sampler | None = None,
-    engine: Literal["auto", "tensorflow", "python"] = "auto",
 ) -> Iterator[Batch]:
     """Yields `make_batch` at start, start + 1, … without end.
 
-    Close the iterator (or drop it) to stop its threads.
+    They are made by tf.data where TensorFlow is installed, nothing is sampled or aligned and the
+    ids are few, but by `make_batch` until TensorFlow is imported; else by `make_batch` in a thread.
+    The batches are the same bit for bit. Close the iterator (or drop it) to stop its threads.
 
     Args:
         corpus: the ids.
@@ -91,27 +92,20 @@ def batches(
         start: the first position, which is the number of batches already consumed.
         share: which rows of each batch.
         sampler: see `make_batch`.
-        engine: "tensorflow" (tf.data: ids are gathered and padded by TensorFlow's operations,
-            in its threads), "python" (`make_batch` in a thread), or "auto": tf.data where
-            TensorFlow is installed, nothing is sampled or aligned and the ids are few, and
-            `make_batch` until TensorFlow is imported, or where it cannot be. The batches are the
-            same bit for bit.
     """
     # tf.data's threads run without the interpreter's lock. A sampler is Python and needs the lock,
     # so tf.data would gain nothing over the thread that machines without TensorFlow use.
-    if engine == "tensorflow" and sampler:
-        raise ValueError("a sampler is Python: use engine='python' or 'auto'")
-    if engine == "tensorflow" and corpus.links:
-        raise ValueError("tf.data makes no alignments: use engine='python' or 'auto'")
     is_small = corpus.source.ids.nbytes + corpus.target.ids.nbytes <= _COPIED
-    suits = is_small and not sampler and not corpus.links and has_tensorflow()
-    if engine == "tensorflow":
-        return _through_tensorflow(corpus, plan, share, start)
-    if engine == "auto" and suits:
+    if is_small and not sampler and not corpus.links and has_tensorflow():
         return _while_importing(corpus, plan, share, start)
-    return prefetched(
-        lambda position: make_batch(corpus, plan, position, share, sampler), start, _AHEAD
-    )
+    return in_thread(corpus, plan, share, start, sampler)
+
+
+def in_thread(
+    corpus: IdCorpus, plan: BatchPlan, share: Share, start: int, sampler: Sampler | None = None
+) -> Iterator[Batch]:
+    """The batches, made by `make_batch` in a thread."""
+    return prefetched(lambda at: make_batch(corpus, plan, at, share, sampler), start, _AHEAD)
 
 
 def _while_importing(
@@ -133,11 +127,11 @@ def _while_importing(
         _LOGGER.warning(
             "batches are made without TensorFlow, which cannot be imported: %s", first_line(error)
         )
-        yield from prefetched(lambda at: make_batch(corpus, plan, at, share), position, _AHEAD)
-    yield from _through_tensorflow(corpus, plan, share, position)
+        yield from in_thread(corpus, plan, share, position)
+    yield from through_tensorflow(corpus, plan, share, position)
 
 
-def _through_tensorflow(
+def through_tensorflow(
     corpus: IdCorpus, plan: BatchPlan, share: Share, start: int
 ) -> Iterator[Batch]:
     """The batches of one segment of positions after the other, each a tf.data dataset.
