@@ -80,11 +80,6 @@ class BatchPlan:
         row_multiple: int = 1,
         corpora: Sequence[tuple[int, float]] = (),
     ):
-        if source_lengths.shape != target_lengths.shape or source_lengths.ndim != 1:
-            raise ValueError(
-                "expected two vectors of equal length, "
-                f"got {source_lengths.shape} and {target_lengths.shape}"
-            )
         lengths, kept = _short_enough(source_lengths, target_lengths, config.max_length)
         self.num_pairs = len(kept)
         self.num_skipped = len(source_lengths) - len(kept)

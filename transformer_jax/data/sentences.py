@@ -91,13 +91,7 @@ class Sentences:
         return counts
 
     def text(self, i: int) -> str:
-        """Sentence i as text.
-
-        Raises:
-            ValueError: the corpus was made without a sampler.
-        """
-        if "text" not in self.arrays:
-            raise ValueError("this corpus keeps no text: make it with a sampler")
+        """Sentence i as text, of a corpus that was made with a sampler."""
         start, stop = self.arrays["text_offsets"][i : i + 2]
         return self.arrays["text"][start:stop].tobytes().decode("utf-8")
 
@@ -145,15 +139,7 @@ class IdCorpus:
 
     @classmethod
     def from_lists(cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Self:
-        """From lists of ids without BOS and EOS.
-
-        Raises:
-            ValueError: the lists differ in length.
-        """
-        if len(source) != len(target):
-            raise ValueError(
-                f"expected as many source as target sentences, got {len(source)} and {len(target)}"
-            )
+        """From as many lists of ids of each side, without BOS and EOS."""
         sides = []
         for sentences in (source, target):
             ids, lengths = flat(sentences, np.int32)

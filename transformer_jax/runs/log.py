@@ -6,14 +6,14 @@ handler. Of several processes only the first one logs.
 
 import contextlib
 import logging
-import logging.handlers
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Self
 
 from etils import epath
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 from transformer_jax.parallel.processes import is_first
 from transformer_jax.paths import GrowingFiles
 
@@ -32,30 +32,52 @@ def log_to_console() -> None:
     _PACKAGE.propagate = False  # absl gives the root logger a handler, which would show all twice
 
 
-class RunLog(logging.handlers.MemoryHandler):
+class RunLog(logging.Handler):
     """A context that writes the package's messages to `log.txt` of a run folder.
 
     Messages are kept in memory until `open` names the folder, so a run that is refused writes
-    nothing. An exception that ends the context is logged too.
+    nothing. An exception that ends the context is logged too. If the file cannot be written, the
+    run goes on without it.
     """
 
     def __init__(self) -> None:
-        super().__init__(capacity=sys.maxsize, flushLevel=sys.maxsize, flushOnClose=False)
+        super().__init__()
+        self.setFormatter(_Format("%Y-%m-%d %H:%M:%S "))
+        self._lines: list[str] = []  # that are not in the file yet
+        self._files: GrowingFiles | None = None
+        self._path, self._failed = epath.Path("log.txt"), False
 
     def open(self, workdir: epath.Path) -> None:
         """Writes the messages so far to the run folder, and later ones at once."""
-        if self.target is None and is_first():
-            try:
-                files = GrowingFiles(workdir)
-                log = _LogFile(files.fetch("log.txt"), encoding="utf-8")
-            except OSError as error:
-                _LOGGER.warning("no log from here on: %s: %s", workdir, error.strerror)
-                return
-            log.files, log.workdir, log.uploaded = files, workdir, time.monotonic()
-            log.setFormatter(_Format("%Y-%m-%d %H:%M:%S "))
-            self.setTarget(log)
-            self.capacity = 0  # write each message at once
-            self.flush()
+        if is_first():
+            self._path = workdir / "log.txt"
+            with self._or_without():
+                self._files = GrowingFiles(workdir)
+                self._local, self._uploaded = self._files.fetch("log.txt"), time.monotonic()
+                self._write()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self._failed:
+            with self._or_without():
+                self._lines.append(self.format(record) + "\n")
+                self._write()
+
+    def _write(self) -> None:
+        if self._files:
+            with self._local.open("a", encoding="utf-8") as file:
+                file.writelines(self._lines)
+            self._lines.clear()
+            if time.monotonic() - self._uploaded > _UPLOAD_SECONDS:
+                self._uploaded = time.monotonic()
+                self._files.sync()
+
+    @contextlib.contextmanager
+    def _or_without(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # also of a message whose arguments do not fit its text
+            self._failed = True
+            _LOGGER.warning("no log from here on: %s: %s", self._path, first_line(error))
 
     def __enter__(self) -> Self:
         self._level_before = _PACKAGE.level
@@ -76,10 +98,10 @@ class RunLog(logging.handlers.MemoryHandler):
             else:
                 values["exc_info"] = (kind, error, traceback)
             self.handle(logging.makeLogRecord(values))
-        target = self.target
         self.close()
-        if target is not None:
-            target.close()
+        if self._files:
+            with contextlib.suppress(OSError):  # already reported
+                self._files.close()
 
 
 class _Format(logging.Formatter):
@@ -107,35 +129,3 @@ class _Console(logging.Handler):
                 tqdm.write(_Format().format(record), file=sys.stderr)  # above a progress bar
         except Exception:
             self.handleError(record)
-
-
-class _LogFile(logging.FileHandler):
-    """`log.txt`. If it cannot be written the run goes on without it."""
-
-    files: GrowingFiles
-    workdir: epath.Path
-    uploaded: float  #: by `time.monotonic`
-    _failed = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self._failed:
-            return
-        super().emit(record)
-        if time.monotonic() - self.uploaded > _UPLOAD_SECONDS:
-            self.uploaded = time.monotonic()
-            try:
-                self.files.sync()
-            except OSError:
-                self.handleError(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        error = sys.exc_info()[1]
-        self._failed = True
-        reason = error.strerror if isinstance(error, OSError) else error
-        _LOGGER.warning("no log from here on: %s: %s", self.workdir / "log.txt", reason)
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # already reported
-            super().close()
-        with contextlib.suppress(OSError):
-            self.files.close()
