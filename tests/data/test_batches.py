@@ -182,7 +182,7 @@ def test_two_boxes_are_the_best_two():
         cost([(s, t), pairs.max(axis=1)]) for s in np.unique(pairs[0]) for t in np.unique(pairs[1])
     )
     histogram = length_histogram(pairs, Visits(np.array([300]), np.ones(1)))
-    assert cost(choose_boxes(histogram, 2)) == best
+    assert cost(choose_boxes(*histogram, 2)) == best
 
 
 def test_the_largest_shape_may_have_no_pair():

@@ -28,13 +28,6 @@ _LEAST_FILLED = 0.85  # share of the token budget that a batch must use; the res
 _PREFERRED_ROWS = 8  # whole batches of 8 rows divide over the usual device counts
 
 
-class Histogram(NamedTuple):
-    """How often each pair of lengths occurs."""
-
-    lengths: np.ndarray  #: [2, cells] int64, the distinct pairs of lengths
-    counts: np.ndarray  #: [cells] float64 (exact)
-
-
 class Visits(NamedTuple):
     """How often the pairs of each corpus are seen in an epoch; the corpora follow each other."""
 
@@ -67,11 +60,15 @@ def in_parts(values: np.ndarray) -> list[np.ndarray]:
     return [values[..., i : i + _PART] for i in range(0, values.shape[-1], _PART)]
 
 
-def length_histogram(lengths: np.ndarray, visits: Visits, multiple: int = 1) -> Histogram:
+def length_histogram(
+    lengths: np.ndarray, visits: Visits, multiple: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
     """The histogram of lengths [2, pairs], at least one pair, rounded up to `multiple`.
 
-    There are at most `_MAX_CELLS` cells. For this, lengths are rounded up further, those above 256
-    at least to 32 steps between powers of two.
+    It has the distinct pairs of lengths, [2, cells] int64, and how often each occurs, [cells]
+    float64 (exact); below these are `lengths` and `counts`. There are at most `_MAX_CELLS` cells.
+    For this, lengths are rounded up further, those above 256 at least to 32 steps between powers
+    of two.
     """
     longest = -(-lengths.max(axis=1, keepdims=True).astype(np.int64) // multiple) * multiple
     width = int(_rounded(longest)[1, 0]) + 1
@@ -94,8 +91,7 @@ def length_histogram(lengths: np.ndarray, visits: Visits, multiple: int = 1) -> 
         rounded = np.minimum(-(-distinct // step) * step, longest)
         merged, index = np.unique(rounded[0] * width + rounded[1], return_inverse=True)
         if len(merged) <= _MAX_CELLS:
-            counts = np.bincount(index, weights=weights)
-            return Histogram(np.stack(np.divmod(merged, width)), counts)
+            return np.stack(np.divmod(merged, width)), np.bincount(index, weights=weights)
         step += multiple
 
 
@@ -107,15 +103,15 @@ def _rounded(lengths: np.ndarray) -> np.ndarray:
     return np.asarray(-(-lengths // steps) * steps, np.int64)
 
 
-def choose_boxes(histogram: Histogram, num_boxes: int) -> list[Box]:
+def choose_boxes(lengths: np.ndarray, counts: np.ndarray, num_boxes: int) -> list[Box]:
     """At most `num_boxes` boxes (S, T), ascending by S + T; the last one holds every pair."""
-    lengths, counts = histogram
 
     def cost(boxes: np.ndarray) -> float:
         return float(counts @ boxes.sum(axis=1)[assign_boxes(boxes, lengths)])
 
-    starts = [_nested_start(histogram, num_boxes), *_random_starts(histogram, num_boxes)]
-    boxes = min((_descend(start, histogram) for start in starts), key=cost)
+    nested = _nested_start(lengths, counts, num_boxes)
+    starts = [nested, *_random_starts(lengths, counts, num_boxes)]
+    boxes = min((_descend(start, lengths, counts) for start in starts), key=cost)
     used = {*assign_boxes(boxes, lengths).tolist(), len(boxes) - 1}
     return sorted({(int(s), int(t)) for s, t in boxes[list(used)]}, key=lambda box: (sum(box), box))
 
@@ -138,9 +134,8 @@ def _holds(box: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.asarray((lengths[0] <= box[0]) & (lengths[1] <= box[1]))
 
 
-def _nested_start(histogram: Histogram, num_boxes: int) -> np.ndarray:
+def _nested_start(lengths: np.ndarray, counts: np.ndarray, num_boxes: int) -> np.ndarray:
     """Boxes at quantiles of the slots, half of them for each side; the largest box last."""
-    lengths, counts = histogram
     total = lengths.sum(axis=0)
     order = np.argsort(total, kind="stable")
     share = np.cumsum((counts * total)[order])
@@ -154,9 +149,8 @@ def _nested_start(histogram: Histogram, num_boxes: int) -> np.ndarray:
     return np.stack(boxes, axis=1)
 
 
-def _random_starts(histogram: Histogram, num_boxes: int) -> list[np.ndarray]:
+def _random_starts(lengths: np.ndarray, counts: np.ndarray, num_boxes: int) -> list[np.ndarray]:
     """Boxes of randomly drawn pairs; the largest box last."""
-    lengths, counts = histogram
     words = np.random.Philox(key=0)  # raw words: the same under every NumPy version
     share = np.cumsum(counts) / counts.sum()
     starts = []
@@ -167,12 +161,11 @@ def _random_starts(histogram: Histogram, num_boxes: int) -> list[np.ndarray]:
     return starts
 
 
-def _descend(boxes: np.ndarray, histogram: Histogram) -> np.ndarray:
+def _descend(boxes: np.ndarray, lengths: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Moves one side of one box at a time to where it saves most; the last box is fixed.
 
     The boxes are changed in place.
     """
-    lengths, counts = histogram
     limits = [np.unique(side) for side in lengths]
 
     def cost_in(box: np.ndarray) -> np.ndarray:
@@ -229,7 +222,7 @@ def pack(lengths: np.ndarray, config: BatchConfig, row_multiple: int, visits: Vi
     tokens = sum(rate * int(own.sum()) for rate, own in parts)
 
     def attempt(num_boxes: int) -> tuple[Packing, bool]:
-        boxes = choose_boxes(histogram, num_boxes)
+        boxes = choose_boxes(*histogram, num_boxes)
         packing = _fill(boxes, lengths, config, row_multiple, visits)
         return packing, tokens >= (1 - config.max_padding) * packing.num_slots
 

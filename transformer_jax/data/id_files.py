@@ -10,7 +10,7 @@ and a training computes it at its start anyway, so an entry whose bytes changed 
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from etils import epath
 
 from transformer_jax.data.sampling import NBEST
-from transformer_jax.data.sentences import Arrays, IdCorpus, PieceLinks, Sentences, in_pages
+from transformer_jax.data.sentences import Arrays, IdCorpus, PieceLinks, Sentences
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.paths import made, remove_folder, stage, temporary_name
@@ -98,7 +98,7 @@ def write_entry(
 
     def fill(place: epath.Path) -> dict[str, Any]:
         chunks, found = make(Path(place))
-        part = _with_offsets(Part.write(Path(place), chunks))
+        part = Part.write(Path(place), with_offsets(chunks))
         if (parts := place / "parts").exists():
             remove_folder(parts.rename(temporary_name(parts)))
         fingerprint = corpus_of(part.read()).fingerprint
@@ -132,17 +132,20 @@ def corpus_of(arrays: Arrays) -> IdCorpus:
     return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), sizes, links)
 
 
-def _with_offsets(part: Part) -> Part:
-    """Replaces the files of lengths by those of offsets, which need no memory as mapped files."""
-    layout, arrays = dict(part.layout), part.read()
-    for name in [name for name in layout if name.endswith("lengths")]:
-        new, end = name.replace("lengths", "offsets"), np.zeros(1, "<i8")
-        with open(part.folder / f"{new}.bin", "wb") as file:
-            file.write(end.tobytes())
-            for lengths in in_pages(arrays[name]):
-                offsets = end + np.cumsum(lengths, dtype="<i8")
-                file.write(offsets.tobytes())
-                end = offsets[-1:]
-        (part.folder / f"{name}.bin").unlink(missing_ok=True)
-        layout[new] = "<i8", layout.pop(name)[1] + 1
-    return Part(part.folder, layout)
+def with_offsets(chunks: Iterable[Arrays]) -> Iterator[Arrays]:
+    """Chunks with the offsets that lengths give, which need no memory as mapped files.
+
+    The first offset, 0, is in the first chunk.
+    """
+    ends: dict[str, int] = {}
+    for chunk in chunks:
+        made: Arrays = {}
+        for array, values in chunk.items():
+            name = array.replace("lengths", "offsets")
+            if name == array:
+                made[name] = values
+                continue
+            offsets = np.cumsum(np.append(ends.get(name, 0), values), dtype="<i8")
+            made[name] = offsets[1:] if name in ends else offsets
+            ends[name] = offsets[-1]
+        yield made

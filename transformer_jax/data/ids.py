@@ -29,6 +29,7 @@ from transformer_jax.data.id_files import (
     corpus_of,
     entry_name,
     read_entry,
+    with_offsets,
     write_entry,
 )
 from transformer_jax.data.language_tags import text_tags
@@ -116,11 +117,6 @@ class Encoder:
             arrays["documents"] = np.array([number for number, _, _ in rows], "<i8")
         notes = review.marks([pair for _, pair, _ in rows])
         return arrays | {f"notes_{number}": each for number, each in enumerate(notes)}
-
-    def write(self, folder: Path, corpus: Corpus, review: Review, rows: Iterator[Row]) -> Part:
-        """Writes the `arrays` of the rows into a folder."""
-        chunks = in_chunks(rows, _CHUNK)
-        return Part.write(folder, (self.arrays(corpus, review, chunk) for chunk in chunks))
 
     def review(self, number: int, parts: Iterable[Part]) -> tuple[np.ndarray, str]:
         """Which pairs of a corpus are used, [pairs] bool, and what filters found, for the log."""
@@ -211,9 +207,10 @@ class PartMaker:
     def _make_part(self, number: int, part: int, review: Review, rows: list[Row]) -> None:
         def fill(folder: epath.Path) -> dict[str, Any]:
             place, corpus = Path(folder), self.encoder.data.parts[number]
-            arrays = self.encoder.write(place, corpus, review, iter(rows)).layout
+            chunks = in_chunks(iter(rows), _CHUNK)
+            part = Part.write(place, (self.encoder.arrays(corpus, review, each) for each in chunks))
             text = self.write_text(place, corpus, rows) if self.write_text else ""
-            return {"text": text, "arrays": arrays}
+            return {"text": text, "arrays": part.layout}
 
         stage(self._place(number, part), self.inputs, fill, flag=self.flag)
 
@@ -284,11 +281,8 @@ def ids_of_pairs(
     pairs: Sequence[Pair], tokenizers: Tokenizers, sampler: SubwordSampler | None = None
 ) -> IdCorpus:
     """Sentence pairs as ids in memory; the arguments are those of `ids_of_text`."""
-    arrays = encoded(pairs, tokenizers, sampler)
-    for name in [name for name in arrays if name.endswith("lengths")]:
-        ends = np.cumsum(arrays.pop(name), dtype=np.int64)
-        arrays[name.replace("lengths", "offsets")] = np.append(0, ends)
-    return corpus_of(arrays | {"corpus_sizes": np.array([len(pairs)])})
+    arrays = encoded(pairs, tokenizers, sampler) | {"corpus_sizes": np.array([len(pairs)])}
+    return corpus_of(next(with_offsets([arrays])))
 
 
 def read_rows(
