@@ -22,6 +22,7 @@ from transformer_jax.data.sources.files import (
     read_json,
     read_lines,
     refuse_half_characters,
+    split_tabs,
 )
 from transformer_jax.data.sources.packed import suffix
 from transformer_jax.data.tokenizer import SEPARATOR
@@ -51,13 +52,17 @@ def read_items(path: str | Path) -> Iterator[Item]:
     Raises:
         UserError: the file cannot be read, or a line is no item; names the line.
     """
-    kind = suffix(path)
-    parsers = {".tsv": _of_columns, ".jsonl": _of_json}
-    if kind not in parsers:
+    lines, kind = read_lines(path), suffix(path)
+    if kind == ".tsv":
+        form = "source TAB right TAB wrong, and perhaps TAB category"
+        rows = split_tabs(lines, path, form, last_may_lack=True)
+        items = (Item(source, right, (wrong,), *more) for source, right, wrong, *more in rows)
+    elif kind == ".jsonl":
+        items = (_of_json(line, f"{path}:{i}") for i, line in enumerate(lines, start=1))
+    else:
         raise UserError(f"{path}: expected a name that ends in .tsv, .jsonl or .json")
-    for number, line in enumerate(read_lines(path), start=1):
-        place = f"{path}:{number}"
-        yield checked(parsers[kind](line, place), place)
+    for number, item in enumerate(items, start=1):
+        yield checked(item, f"{path}:{number}")
 
 
 def checked(item: Item, place: str) -> Item:
@@ -76,17 +81,6 @@ def checked(item: Item, place: str) -> Item:
         what = "is the right one" if item.wrong else "is missing"
         raise UserError(f"{place}: a wrong target {what}; an item needs one that differs")
     return item
-
-
-def _of_columns(line: str, place: str) -> Item:
-    columns = line.split("\t")
-    if len(columns) not in (3, 4):
-        raise UserError(
-            f"{place}: expected source TAB right TAB wrong, and perhaps TAB category, "
-            f"got {len(columns)} columns"
-        )
-    source, right, wrong, *category = columns
-    return Item(source, right, (wrong,), *category)
 
 
 def _of_json(line: str, place: str) -> Item:

@@ -96,8 +96,8 @@ def test_a_text_in_other_scripts_is_refused():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tsv", "one\n", "a.tsv:1: expected source TAB translation, .* got 1 columns"),
-        ("a.tsv", "a\tb\nc\td\t1\te\n", "a.tsv:2: expected source TAB .* got 4 columns"),
+        ("a.tsv", "one\n", "a.tsv:1: expected source TAB translation, .* got 0 tabs"),
+        ("a.tsv", "a\tb\nc\td\t1\te\n", "a.tsv:2: expected source TAB .* got 3 tabs"),
         ("a.tsv", "a\tb\tgood\n", "a.tsv:1: the score 'good' is not a number"),
         ("a.tsv", "a\tb\tnan\n", "the score 'nan' is not a number"),
         ("a.tsv", "a\tb\t1_0\n", "the score '1_0' is not a number"),

@@ -310,17 +310,19 @@ def _cut_at_changes(rows: Iterable[Sequence[Any]]) -> Iterator[Pair]:
         yield source, target
 
 
-def split_tabs(lines: Iterable[str], name: str, form: str = _TWO_COLUMNS) -> Iterator[Any]:
+def split_tabs(
+    lines: Iterable[str], name: str | Path, form: str = _TWO_COLUMNS, *, last_may_lack: bool = False
+) -> Iterator[Any]:
     """The columns of each line, as a list.
 
     Raises:
         UserError: a line has not as many as the form.
     """
-    tabs = form.count("TAB")
+    most = form.count("TAB")
     for number, line in enumerate(lines, start=1):
         fields = line.split("\t")
-        if len(fields) != tabs + 1:
-            raise UserError(f"{name}:{number}: expected {form}, got {len(fields) - 1} tabs")
+        if not most - last_may_lack <= (tabs := len(fields) - 1) <= most:
+            raise UserError(f"{name}:{number}: expected {form}, got {tabs} tabs")
         yield fields
 
 
@@ -338,17 +340,12 @@ def read_scored(path: str, languages: Languages) -> Iterator[tuple[str, str, flo
         )
     rows: Iterator[list[Any]]
     if suffix(path) == ".tsv":
-        fields = (line.split("\t") for line in read_lines(path))
-        rows = ([*row, ""] if len(row) == 2 else row for row in fields)
+        form = "source TAB translation, and TAB score if there is one"
+        fields = split_tabs(read_lines(path), path, form, last_may_lack=True)
+        rows = ([*row, ""][:3] for row in fields)
     else:
         rows = ([*row, more.get("score")] for row, more in _read_jsonl(path, languages))
-    for number, row in enumerate(rows, start=1):
-        if len(row) != 3:
-            raise UserError(
-                f"{path}:{number}: expected source TAB translation, and TAB score if there is one, "
-                f"got {len(row)} columns"
-            )
-        source, translation, score = row
+    for number, (source, translation, score) in enumerate(rows, start=1):
         try:
             # Python alone reads True and 1_0 as numbers.
             value = 0.0 if score in (None, "") else float(str(score).replace("_", "?"))
