@@ -257,12 +257,10 @@ def _partial(folder: epath.Path) -> epath.Path:
 def _remove_temporary(folder: epath.Path) -> None:
     """Removes what a killed process left under hidden names."""
     for path in folder.iterdir():
-        is_folder = path.is_dir()
-        if not path.name.startswith("."):
-            if is_folder:
-                _remove_temporary(path)
-        elif path.suffix != ".lock":
-            path.rmtree() if is_folder else path.unlink()
+        if path.name.startswith(".") and path.suffix != ".lock":
+            path.rmtree() if path.is_dir() else path.unlink()
+        elif path.is_dir():
+            _remove_temporary(path)
 
 
 def _sizes(folder: epath.Path) -> dict[str, int]:

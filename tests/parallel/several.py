@@ -27,7 +27,6 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     from transformer_jax.paths import as_path
     from transformer_jax.runs.folder import open_run
     from transformer_jax.training.loop import Feed, Session
-    from transformer_jax.training.record import Origin
     from transformer_jax.training.trainer import Trainer
     from transformer_jax.translation.translator import Translator
 
@@ -71,10 +70,10 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
 
     train = replace(toy.TRAIN, steps=int(steps), ema_decay=0.9, log_every=1)
     try:
-        origin = Origin(files={"tokenizer/joint.model": learned[:100].encode()})
+        files = {"tokenizer/joint.model": learned[:100].encode()}
         session = Session(
             Trainer(toy.MODEL, train, devices),
-            Feed(batches, origin),
+            Feed(batches, files=files),
             workdir=as_path(folder),
             evaluate=evaluate,
         )

@@ -29,7 +29,6 @@ from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.metrics import MetricsLog, read_metrics
 from transformer_jax.training import reporter
 from transformer_jax.training.loop import Feed, Session, fit
-from transformer_jax.training.record import Origin
 from transformer_jax.training.reporter import Clock, Reporter
 from transformer_jax.training.trainer import Trainer
 
@@ -272,7 +271,7 @@ def test_what_selects_the_best_checkpoint_must_be_there():
 def test_a_run_is_not_continued_on_other_data(tmp_path):
     def train(steps, **identity):
         trainer = Trainer(toy.MODEL, replace(TRAIN, steps=steps), make_mesh(MeshConfig()))
-        feed = Feed(toy.batches_from, Origin(identity))
+        feed = Feed(toy.batches_from, identity)
         return Session(trainer, feed, workdir=as_path(tmp_path)).train()
 
     train(4, data="one")

@@ -51,8 +51,8 @@ def check_has_config(folder: epath.Path) -> None:
     """Raises UserError for checkpoints without config: of `tj.fit`, or of half an import."""
     if (folder / "checkpoints").exists() and not (folder / "config.json").exists():
         raise UserError(
-            f"{folder}: holds checkpoints but no config.json: tj.fit trained there, or an import "
-            "was interrupted; use another folder"
+            f"{folder}: holds checkpoints but no config.json: tj.fit trained there (call it again "
+            "to get its state), or an import was interrupted; use another folder"
         )
 
 
@@ -68,9 +68,8 @@ def open_run(workdir: str | os.PathLike[str]) -> "Run":
     folder = as_path(workdir)
     path = folder / "config.json"
     if not path.is_file():
+        check_has_config(folder)
         hint = "name a folder that was trained or imported"
-        if (folder / "checkpoints").is_dir():
-            hint = "its checkpoints were written by tj.fit: call that again to get its state"
         raise UserError(f"{folder}: no run here (config.json is missing); {hint}")
     with as_user_error(f"{path}: cannot be read", OSError, UnicodeDecodeError):
         text = path.read_text()

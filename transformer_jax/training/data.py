@@ -29,7 +29,6 @@ from transformer_jax.runs.folder import Run
 from transformer_jax.runs.pretrained import check_named
 from transformer_jax.runs.start import Start, check_training
 from transformer_jax.training.loop import Feed
-from transformer_jax.training.record import Origin
 from transformer_jax.vocabulary import UNK_ID
 
 _LOGGER = logging.getLogger(__name__)
@@ -152,7 +151,8 @@ def read_training_data(
     files = {f"tokenizer/{name}": model for name, model in tokenizers.files().items()}
     return TrainingData(
         batches=functools.partial(batches, corpus, plan, share=share, sampler=sampler),
-        origin=Origin(identity, files),
+        identity=identity,
+        files=files,
         metrics=functools.partial(_corpus_shares, config.data.names, plan),
         config=config,
         tokenizers=tokenizers,

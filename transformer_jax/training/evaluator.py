@@ -53,24 +53,21 @@ def make_evaluator(
         judges[kind_of(criterion, METRICS)] = criterion.open()
 
     def evaluate(params: Any, step: int) -> dict[str, float]:
-        del step
         merged = config.model.adapter.merge(params)
         found: dict[str, dict[str, float]] = {"bleu": {}, **{name: {} for name in judges}}
         for direction, documents in validation.items():
-            translator = translators[direction].with_params(merged)
-            texts = [[source for source, _ in document] for document in documents]
-            sources = list(chain.from_iterable(texts))
-            references = [target for document in documents for _, target in document]
+            translator, key = translators[direction].with_params(merged), "-".join(direction)
+            sources = [source for source, _ in chain.from_iterable(documents)]
+            references = [target for _, target in chain.from_iterable(documents)]
             if config.data.blocks:
-                translated = translator.translate_documents(texts)
-                hypotheses = list(chain.from_iterable(translated))
+                texts = [[source for source, _ in document] for document in documents]
+                hypotheses = list(chain.from_iterable(translator.translate_documents(texts)))
             else:
                 hypotheses = translator.translate(sources)
             scores = corpus_scores(hypotheses, references, target_language=direction[1])
-            found["bleu"]["-".join(direction)] = scores["bleu"].score
+            found["bleu"][key] = scores["bleu"].score
             for name, judge in judges.items():
-                judged = judge(sources, hypotheses, references)
-                found[name]["-".join(direction)] = float(judged.mean())
+                found[name][key] = float(judge(sources, hypotheses, references).mean())
         means = {name: sum(of.values()) / len(of) for name, of in found.items()}
         each = {f"{name}.{key}": score for name, of in found.items() for key, score in of.items()}
         return means | (each if len(validation) > 1 else {})

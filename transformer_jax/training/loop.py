@@ -10,8 +10,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 import jax
@@ -36,7 +36,6 @@ from transformer_jax.settings.variants import kind_of
 from transformer_jax.training.profile import StepProfile
 from transformer_jax.training.record import (
     NO_EVALUATIONS,
-    Origin,
     Record,
     check_identity,
     meta,
@@ -141,9 +140,11 @@ class Feed:
     """The batches of a training, and what is known of them."""
 
     batches: BatchesFrom
-    #: what determines a run besides its config, such as hashes of the text; it is stored in each
-    #: checkpoint, and a run is continued only if the hashes are the same
-    origin: Origin = Origin()
+    #: hashes of what determines a run besides its config, such as its text, by name; a run is
+    #: continued only if they are the same as in its checkpoints
+    identity: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    #: contents that each checkpoint holds, by relative path
     #: metrics of the batches at some positions, which are logged
     metrics: BatchMetrics = lambda positions: {}
 
@@ -189,7 +190,7 @@ class Session:
                 f"train.early_stopping={self.trainer.train.early_stopping}: needs `evaluate`"
             )
         if self.workdir is not None:
-            check_identity(self.feed.origin.identity, self.workdir)
+            check_identity(self.feed.identity, self.workdir)
         self._state: TrainState
         self._record = NO_EVALUATIONS
         self._checkpoints: Checkpoints | None = None
@@ -242,7 +243,7 @@ class Session:
         done, saved = 0, None
         if self.workdir is not None:
             self._checkpoints = Checkpoints(
-                self.workdir, self.trainer.train.keep_checkpoints, self.feed.origin.files
+                self.workdir, self.trainer.train.keep_checkpoints, self.feed.files
             )
             stack.enter_context(self._checkpoints)
             done, saved, self._record = restore(self._checkpoints, self.trainer.abstract)
@@ -343,7 +344,7 @@ class Session:
         if self._checkpoints:
             with self._report.pause():
                 self._report.sync()
-                about = meta(step, self.feed.origin, self._record)
+                about = meta(step, self.feed.identity, self._record)
                 self._checkpoints.save(step, self._state.to_items(), about, best=best)
 
     def _stopped_early(self) -> bool:

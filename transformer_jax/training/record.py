@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from etils import epath
@@ -19,15 +19,6 @@ from transformer_jax.runs.checkpoints import (
 from transformer_jax.training.state import TrainState
 
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What determines a run besides its config; stored in each checkpoint."""
-
-    identity: Mapping[str, str] = field(default_factory=dict)
-    #: hashes, such as that of the text, by name; a run is continued only if they are the same
-    files: Mapping[str, bytes] = field(default_factory=dict)  #: contents by relative path
 
 
 @dataclass(frozen=True)
@@ -78,9 +69,9 @@ def check_identity(now: Mapping[str, str], workdir: epath.Path) -> None:
         return
 
 
-def meta(step: int, origin: Origin, record: Record) -> dict[str, Any]:
+def meta(step: int, identity: Mapping[str, str], record: Record) -> dict[str, Any]:
     """The JSON object of a checkpoint, as `restore` reads it."""
-    return {"identity": dict(origin.identity), "position": step, "record": asdict(record)}
+    return {"identity": dict(identity), "position": step, "record": asdict(record)}
 
 
 def restore(
