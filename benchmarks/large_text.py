@@ -68,7 +68,7 @@ def measure(folder: Path, shards: int) -> dict[str, tuple[float, int, int]]:
         merge,
     )
     from transformer_jax.config import Config
-    from transformer_jax.data.batches import BatchPlan
+    from transformer_jax.data.batches import BatchPlan, Stream
     from transformer_jax.data.ids import ids_of_text
     from transformer_jax.data.pipeline import batches
     from transformer_jax.data.splits import first_documents, resolve
@@ -108,7 +108,7 @@ def measure(folder: Path, shards: int) -> dict[str, tuple[float, int, int]]:
     done("plan")
     key = hashlib.sha256((plan.fingerprint + ids.fingerprint).encode())
     done("fingerprints")
-    for batch in islice(batches(ids, plan), _BATCHES):
+    for batch in islice(batches(Stream(ids, plan)), _BATCHES):
         key.update(batch["source"].tobytes())
     done(f"{_BATCHES} batches")
     return stages

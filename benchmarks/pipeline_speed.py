@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer_jax.data.batches import WHOLE, BatchPlan, Sampler
+from transformer_jax.data.batches import BatchPlan, Sampler, Stream
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
 from transformer_jax.data.pipeline import in_thread, through_tensorflow
@@ -51,10 +51,8 @@ def measure(
     skipped: int,
 ) -> float:
     """Real target tokens a second, without the first `skipped` batches."""
-    if engine == "tensorflow":
-        stream = through_tensorflow(corpus, plan, WHOLE, 0)
-    else:
-        stream = in_thread(corpus, plan, WHOLE, 0, sampler)
+    made = through_tensorflow if engine == "tensorflow" else in_thread
+    stream = made(Stream(corpus, plan, sampler=sampler), 0)
     for _ in range(skipped):
         next(stream)
     tokens, began = 0, time.perf_counter()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.data.batch_shapes import Visits, assign_boxes, choose_boxes, length_histogram
-from transformer_jax.data.batches import BatchPlan, Share, make_batch
+from transformer_jax.data.batches import BatchPlan, Share, Stream, make_batch
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
 from transformer_jax.data.sampling import SubwordSampler
@@ -115,7 +115,7 @@ def test_padding_fraction_is_what_the_batches_hold(plan):
     for epoch in (0, 3):
         real = slots = 0
         for p in range(plan.batches_per_epoch):
-            batch = make_batch(corpus, plan, epoch * plan.batches_per_epoch + p)
+            batch = make_batch(Stream(corpus, plan), epoch * plan.batches_per_epoch + p)
             for side in ("source_mask", "target_mask"):
                 real += batch[side].sum()
                 slots += batch[side].size
@@ -127,7 +127,7 @@ def test_batches_hold_the_right_tokens(plan):
     corpus = corpus_of(source, target)
     for position in range(plan.batches_per_epoch):
         (b, s, t), rows = plan.rows(position)
-        batch = make_batch(corpus, plan, position)
+        batch = make_batch(Stream(corpus, plan), position)
         for side, all_lengths, width in (("source", source, s), ("target", target, t)):
             ids, mask = batch[side], batch[f"{side}_mask"]
             assert ids.shape == mask.shape == (b, width)
@@ -151,9 +151,11 @@ def test_a_plan_can_be_used_with_more_devices(plan):
     corpus = corpus_of(*lengths())
     position = 1
     shape, rows = plan.rows(position)
-    one = make_batch(corpus, plan, position)
+    one = make_batch(Stream(corpus, plan), position)
     multiple = 3 * shape[0] // 2  # does not divide the plan's rows
-    parts = [make_batch(corpus, plan, position, Share(host, 2, multiple)) for host in range(2)]
+    parts = [
+        make_batch(Stream(corpus, plan, Share(host, 2, multiple)), position) for host in range(2)
+    ]
     for key, whole in one.items():
         joined = np.concatenate([part[key] for part in parts])
         assert len(joined) == multiple
@@ -225,10 +227,11 @@ def test_sampled_batches_keep_the_text_and_do_not_depend_on_earlier_batches():
     plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, config, row_multiple=2)
     sampler = SubwordSampler(tokenizers, 0.2, seed=1)
     n = plan.batches_per_epoch
-    walked = [make_batch(corpus, plan, p, sampler=sampler) for p in range(2 * n)]
+    walked = [make_batch(Stream(corpus, plan, sampler=sampler), p) for p in range(2 * n)]
     for p in (0, n - 1, n + 1):
-        resumed = make_batch(corpus, plan, p, sampler=SubwordSampler(tokenizers, 0.2, seed=1))
-        halves = [make_batch(corpus, plan, p, Share(h, 2), sampler) for h in (0, 1)]
+        anew = SubwordSampler(tokenizers, 0.2, seed=1)
+        resumed = make_batch(Stream(corpus, plan, sampler=anew), p)
+        halves = [make_batch(Stream(corpus, plan, Share(h, 2), sampler), p) for h in (0, 1)]
         for key in resumed:
             assert np.array_equal(resumed[key], walked[p][key])
             assert np.array_equal(np.concatenate([h[key] for h in halves]), walked[p][key])

@@ -13,7 +13,7 @@ from tests.data import listed
 from tests.data.listed import text_of
 from tests.data.test_tokenizer import sentences
 from transformer_jax.config import Config, override
-from transformer_jax.data.batches import BatchPlan, Share, make_batch
+from transformer_jax.data.batches import BatchPlan, Share, Stream, make_batch
 from transformer_jax.data.blocks import Blocks, cut
 from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.duplicates import Duplicates
@@ -205,9 +205,9 @@ def test_the_stream_is_the_batches_from_any_position(corpus: IdCorpus, engine: A
     plan, share = plan_of(corpus), Share(row_multiple=3)
     assert plan.num_skipped > 0  # longer than max_length
     count = plan.batches_per_epoch + 4
-    expected = [make_batch(corpus, plan, position, share) for position in range(count)]
+    expected = [make_batch(Stream(corpus, plan, share), position) for position in range(count)]
     for start in (0, 5):
-        made = engine(corpus, plan, share, start)
+        made = engine(Stream(corpus, plan, share), start)
         assert all(map(equal, islice(made, count - start), expected[start:]))
         made.close()
 
@@ -221,7 +221,7 @@ def test_each_sentence_of_a_block_is_sampled(documents, tokenizers, corpus, tmp_
     pairs, differs = list(chain(*documents)), 0
     for position in range(plan.batches_per_epoch, plan.batches_per_epoch + 9):  # in epoch 1
         (_, *widths), rows = plan.rows(position)
-        batch = make_batch(sampled, plan, position, sampler=sampler)
+        batch = make_batch(Stream(sampled, plan, sampler=sampler), position)
         for place, side in enumerate(("source", "target")):
             ids, separator = getattr(sampled, side), getattr(tokenizers, side).separator
             for row, found in zip(rows.tolist(), batch[side].tolist(), strict=False):

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from transformer_jax.data.batches import WHOLE, BatchPlan, Share, make_batch
+from transformer_jax.data.batches import BatchPlan, Share, Stream, make_batch
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
 from transformer_jax.data.pipeline import (
@@ -54,9 +54,9 @@ def equal(a, b):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_stream_can_start_at_any_position(corpus, plan, engine):
     count = 2 * plan.batches_per_epoch + 3  # across two ends of epoch
-    expected = [make_batch(corpus, plan, p) for p in range(count)]
+    expected = [make_batch(Stream(corpus, plan), p) for p in range(count)]
     for start in (0, 1, plan.batches_per_epoch, count - 2):
-        stream = engine(corpus, plan, WHOLE, start)
+        stream = engine(Stream(corpus, plan), start)
         tail = list(islice(stream, count - start))
         stream.close()
         assert len(tail) == count - start
@@ -66,9 +66,10 @@ def test_a_stream_can_start_at_any_position(corpus, plan, engine):
 @needs_tensorflow
 def test_tf_data_continues_from_one_segment_to_the_next(corpus, plan, monkeypatch):
     monkeypatch.setattr("transformer_jax.data.pipeline._SEGMENT", 3)
-    stream = through_tensorflow(corpus, plan, Share(row_multiple=5), 1)
+    given = Stream(corpus, plan, Share(row_multiple=5))
+    stream = through_tensorflow(given, 1)
     for position in range(1, 12):
-        assert equal(next(stream), make_batch(corpus, plan, position, share=Share(row_multiple=5)))
+        assert equal(next(stream), make_batch(given, position))
 
 
 @needs_tensorflow
@@ -81,14 +82,16 @@ def test_tf_data_reads_a_memory_mapped_corpus(corpus, plan, tmp_path):
             side.arrays[name].astype(dtype).tofile(path)
             arrays[name] = np.memmap(path, dtype, mode="r")
         sides.append(Sentences(arrays))
-    stream = through_tensorflow(IdCorpus(*sides), plan, WHOLE, 0)
+    stream = through_tensorflow(Stream(IdCorpus(*sides), plan), 0)
     for position in range(plan.batches_per_epoch):
-        assert equal(next(stream), make_batch(corpus, plan, position))
+        assert equal(next(stream), make_batch(Stream(corpus, plan), position))
 
 
 def test_auto_uses_tf_data_if_it_is_installed_and_suits(corpus, plan, monkeypatch):
+    plain = Stream(corpus, plan)
+
     def names():
-        streams = batches(corpus, plan), batches(corpus, plan, sampler=lambda *_: ([], []))
+        streams = batches(plain), batches(plain._replace(sampler=lambda *_: ([], [])))
         return [stream.__name__ for stream in streams]
 
     monkeypatch.setattr("transformer_jax.data.pipeline.has_tensorflow", lambda: True)
@@ -109,25 +112,25 @@ def test_the_first_batches_do_not_wait_for_the_import_of_tensorflow(corpus, plan
         assert imported.wait(60)
         return real()
 
-    def through(corpus, plan, share, start):
+    def through(stream, start):
         segments.append(start)
-        return through_tensorflow(corpus, plan, share, start)
+        return through_tensorflow(stream, start)
 
     monkeypatch.setattr("transformer_jax.data.pipeline.import_tensorflow", slow)
     monkeypatch.setattr("transformer_jax.data.pipeline.through_tensorflow", through)
-    share = Share(1, 2)
-    stream = batches(corpus, plan, 3, share=share)
+    given = Stream(corpus, plan, Share(1, 2))
+    stream = batches(given, 3)
     for position in range(3, 3 + plan.batches_per_epoch):
-        assert equal(next(stream), make_batch(corpus, plan, position, share))
+        assert equal(next(stream), make_batch(given, position))
     assert not segments
     imported.set()
     position += 1
     while not segments:
-        assert equal(next(stream), make_batch(corpus, plan, position, share))
+        assert equal(next(stream), make_batch(given, position))
         position += 1
     assert segments == [position - 1]
     for later in range(position, position + 3):
-        assert equal(next(stream), make_batch(corpus, plan, later, share))
+        assert equal(next(stream), make_batch(given, later))
     stream.close()
 
 
@@ -138,24 +141,26 @@ def test_a_tensorflow_that_cannot_be_imported_is_not_needed(corpus, plan, monkey
 
     monkeypatch.setattr("transformer_jax.data.pipeline.has_tensorflow", lambda: True)
     monkeypatch.setattr("transformer_jax.data.pipeline.import_tensorflow", fail)
-    stream = batches(corpus, plan)
+    stream = batches(Stream(corpus, plan))
     position = 0
     while not caplog.messages or position < 5:
-        assert equal(next(stream), make_batch(corpus, plan, position))
+        assert equal(next(stream), make_batch(Stream(corpus, plan), position))
         position += 1
     stream.close()
     assert caplog.messages == [
         "batches are made without TensorFlow, which cannot be imported: no such library"
     ]
     with pytest.raises(ImportError, match="no such library"):
-        next(through_tensorflow(corpus, plan, WHOLE, 0))
+        next(through_tensorflow(Stream(corpus, plan), 0))
 
 
 @needs_tensorflow
 def test_tf_data_of_sentences_that_are_all_empty():
     corpus = IdCorpus.from_lists([[]] * 10, [[]] * 10)
     plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=16))
-    assert equal(next(through_tensorflow(corpus, plan, WHOLE, 0)), make_batch(corpus, plan, 0))
+    assert equal(
+        next(through_tensorflow(Stream(corpus, plan), 0)), make_batch(Stream(corpus, plan), 0)
+    )
 
 
 def test_the_thread_runs_ahead_and_ends_with_the_generator():
@@ -197,13 +202,13 @@ def test_an_error_is_raised_at_its_position():
 def test_a_program_that_does_not_close_its_stream_ends(engine):
     code = f"""
 import numpy as np
-from transformer_jax.data.batches import WHOLE, BatchPlan
+from transformer_jax.data.batches import BatchPlan, Stream
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.pipeline import {engine.__name__}
 corpus = IdCorpus.from_lists([[5, 6]] * 40, [[7]] * 40)
 plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=64))
-stream = {engine.__name__}(corpus, plan, WHOLE, 0)
+stream = {engine.__name__}(Stream(corpus, plan), 0)
 print(next(stream)["source"].shape[1])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
@@ -230,7 +235,7 @@ def test_batches_of_pairs_are_those_of_a_training_and_each_process_has_its_rows(
     ids = ids_of_pairs(pairs, tokenizers)
     plan = BatchPlan(ids.source.lengths, ids.target.lengths, config, row_multiple=4)
     for position, batch in enumerate(whole, start=3):
-        expected = make_batch(ids, plan, position, Share(row_multiple=4))
+        expected = make_batch(Stream(ids, plan, Share(row_multiple=4)), position)
         assert all(np.array_equal(batch[key], expected[key]) for key in expected)
     halves = []
     for process in range(2):

@@ -13,7 +13,7 @@ from tests.data import listed
 from tests.toy_run import RECIPE, train_command
 from transformer_jax.commands.main import main
 from transformer_jax.data.alignments import words
-from transformer_jax.data.batches import BatchPlan
+from transformer_jax.data.batches import BatchPlan, Stream
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.identical import Identical
 from transformer_jax.data.ids import ids_of_text
@@ -78,7 +78,9 @@ def test_each_pair_of_a_batch_has_the_links_of_its_line(tmp_path, tokenizers, re
         assert len(ids) == len(kept)
         plan = BatchPlan(ids.source.lengths, ids.target.lengths, config)
         seen = 0
-        for position, batch in zip(range(plan.batches_per_epoch), batches(ids, plan), strict=False):
+        for position, batch in zip(
+            range(plan.batches_per_epoch), batches(Stream(ids, plan)), strict=False
+        ):
             (size, source, target), rows = plan.rows(position)
             assert batch["alignment"].shape == (size, target, source)
             want = np.zeros((size, target, source), bool)

@@ -15,7 +15,7 @@ import hashlib, json, sys
 import jax, numpy as np, shutil
 from tests.training import toy
 from dataclasses import replace
-from transformer_jax.data.batches import BatchPlan, Share
+from transformer_jax.data.batches import BatchPlan, Share, Stream
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.pipeline import in_thread
@@ -39,7 +39,7 @@ seen = []
 
 def batches_from(position, mesh):
     rows = batch_devices(mesh)
-    for batch in in_thread(corpus, plan, Share(row_multiple=rows), position):
+    for batch in in_thread(Stream(corpus, plan, Share(row_multiple=rows)), position):
         content = b"".join(batch[key].tobytes() for key in sorted(batch))
         seen.append((position, hashlib.sha256(content).hexdigest()))
         yield batch

@@ -221,22 +221,19 @@ def _short_enough(
     return lengths, kept
 
 
-def make_batch(
-    corpus: IdCorpus,
-    plan: BatchPlan,
-    position: int,
-    share: Share = WHOLE,
-    sampler: Sampler | None = None,
-) -> Batch:
-    """The batch at a position, or a process's share of it.
+class Stream(NamedTuple):
+    """What determines the batch at each position."""
 
-    Args:
-        corpus: the ids.
-        plan: made from the corpus's lengths.
-        position: number of batches before this one.
-        share: which of its rows.
-        sampler: gives other ids for the sentences at each visit (subword regularisation). Where
-            they are too long for the shape, the stored ids replace them.
+    corpus: IdCorpus
+    plan: BatchPlan  #: made from the corpus's lengths
+    share: Share = WHOLE  #: which rows of each batch
+    #: gives other ids for the sentences at each visit (subword regularisation); where they are too
+    #: long for the shape, the stored ids replace them
+    sampler: Sampler | None = None
+
+
+def make_batch(stream: Stream, position: int) -> Batch:
+    """The batch of a stream at a position, the number of batches before it.
 
     Returns:
         source [B, S] int32, source_mask [B, S] bool, target [B, T] int32, target_mask
@@ -244,6 +241,7 @@ def make_batch(
         have all-False masks. Of a text with word alignments also alignment [B, T, S] bool,
         which pieces are linked.
     """
+    corpus, plan, share, sampler = stream
     (size, *widths), rows = plan.rows(position, share)
     epoch = position // plan.batches_per_epoch
     batch: Batch = {}

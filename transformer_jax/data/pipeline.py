@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from transformer_jax.data.batches import WHOLE, Batch, BatchPlan, Sampler, Share, make_batch
+from transformer_jax.data.batches import Batch, BatchPlan, Share, Stream, make_batch
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.ids import ids_of_pairs
 from transformer_jax.data.sampling import SubwordSampler
-from transformer_jax.data.sentences import IdCorpus, Sentences
+from transformer_jax.data.sentences import Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.data.tokenizer import SIDES, Side
 from transformer_jax.data.tokenizer_pair import Tokenizers
@@ -69,17 +69,10 @@ def batches_of_pairs(
     lengths = corpus.source.lengths, corpus.target.lengths
     plan = BatchPlan(*lengths, config, row_multiple=multiple)
     share = Share(jax.process_index(), jax.process_count(), multiple)
-    return functools.partial(batches, corpus, plan, share=share, sampler=sampler or None)
+    return functools.partial(batches, Stream(corpus, plan, share, sampler or None))
 
 
-def batches(
-    corpus: IdCorpus,
-    plan: BatchPlan,
-    start: int = 0,
-    *,
-    share: Share = WHOLE,
-    sampler: Sampler | None = None,
-) -> Iterator[Batch]:
+def batches(stream: Stream, start: int = 0) -> Iterator[Batch]:
     """Yields `make_batch` at start, start + 1, … without end.
 
     They are made by tf.data where TensorFlow is installed, nothing is sampled or aligned and the
@@ -87,53 +80,45 @@ def batches(
     The batches are the same bit for bit. Close the iterator (or drop it) to stop its threads.
 
     Args:
-        corpus: the ids.
-        plan: made from the corpus's lengths.
+        stream: of which corpus, and how.
         start: the first position, which is the number of batches already consumed.
-        share: which rows of each batch.
-        sampler: see `make_batch`.
     """
     # tf.data's threads run without the interpreter's lock. A sampler is Python and needs the lock,
     # so tf.data would gain nothing over the thread that machines without TensorFlow use.
+    corpus = stream.corpus
     is_small = corpus.source.ids.nbytes + corpus.target.ids.nbytes <= _COPIED
-    if is_small and not sampler and not corpus.links and has_tensorflow():
-        return _while_importing(corpus, plan, share, start)
-    return in_thread(corpus, plan, share, start, sampler)
+    if is_small and not stream.sampler and not corpus.links and has_tensorflow():
+        return _while_importing(stream, start)
+    return in_thread(stream, start)
 
 
-def in_thread(
-    corpus: IdCorpus, plan: BatchPlan, share: Share, start: int, sampler: Sampler | None = None
-) -> Iterator[Batch]:
+def in_thread(stream: Stream, start: int) -> Iterator[Batch]:
     """The batches, made by `make_batch` in a thread."""
-    return prefetched(lambda at: make_batch(corpus, plan, at, share, sampler), start, _AHEAD)
+    return prefetched(functools.partial(make_batch, stream), start, _AHEAD)
 
 
-def _while_importing(
-    corpus: IdCorpus, plan: BatchPlan, share: Share, start: int
-) -> Iterator[Batch]:
+def _while_importing(stream: Stream, start: int) -> Iterator[Batch]:
     """Makes batches without TensorFlow until it is imported, which takes seconds, then with it.
 
     The import begins after the first batch: it holds the interpreter's lock, and would delay the
     first training step.
     """
-    yield make_batch(corpus, plan, start, share)
+    yield make_batch(stream, start)
     with ThreadPoolExecutor(1, "TensorFlow import") as pool:
         importing = pool.submit(import_tensorflow)
         for position in itertools.count(start + 1):
             if importing.done():
                 break
-            yield make_batch(corpus, plan, position, share)
+            yield make_batch(stream, position)
     if error := importing.exception():
         _LOGGER.warning(
             "batches are made without TensorFlow, which cannot be imported: %s", first_line(error)
         )
-        yield from in_thread(corpus, plan, share, position)
-    yield from through_tensorflow(corpus, plan, share, position)
+        yield from in_thread(stream, position)
+    yield from through_tensorflow(stream, position)
 
 
-def through_tensorflow(
-    corpus: IdCorpus, plan: BatchPlan, share: Share, start: int
-) -> Iterator[Batch]:
+def through_tensorflow(stream: Stream, start: int) -> Iterator[Batch]:
     """The batches of one segment of positions after the other, each a tf.data dataset.
 
     No Python runs inside tf.data: its threads never wait for the interpreter, and the program
@@ -143,7 +128,7 @@ def through_tensorflow(
 
     tensors = {}
     for side in SIDES:
-        sentences: Sentences = getattr(corpus, side)
+        sentences: Sentences = getattr(stream.corpus, side)
         ids = sentences.ids if len(sentences.ids) else np.zeros(1, np.int32)
         tensors[side] = [tf.constant(each) for each in (ids, sentences.starts, sentences.stops)]
 
@@ -168,7 +153,7 @@ def through_tensorflow(
 
     def segment(first: int) -> Any:
         positions = range(first, first + _SEGMENT)
-        shapes, rows = zip(*(plan.rows(i, share) for i in positions), strict=True)
+        shapes, rows = zip(*(stream.plan.rows(i, stream.share) for i in positions), strict=True)
         ragged = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), list(map(len, rows)))
         dataset = tf.data.Dataset.from_tensor_slices((np.array(shapes, np.int64), ragged))
         dataset = dataset.map(make, num_parallel_calls=2, deterministic=True).prefetch(_AHEAD)

@@ -11,11 +11,10 @@ from etils import epath
 
 from transformer_jax.config import Config
 from transformer_jax.data.batch_shapes import Shape
-from transformer_jax.data.batches import BatchPlan, Share, make_batch
+from transformer_jax.data.batches import BatchPlan, Share, Stream, make_batch
 from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
-from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.sources.base import Languages, Pair
 from transformer_jax.data.splits import (
     first_documents,
@@ -41,39 +40,31 @@ class TrainingData(Feed):
     Attributes:
         config: of the run; its length is not used.
         tokenizers: learned from the text, or given.
-        corpus: the training text as ids.
-        sampler: gives other ids at each visit, where the config asks for it.
-        plan: which pairs each batch holds.
+        stream: the training text as ids, and which pairs of it each batch holds.
         validation: the documents that BLEU is measured on while training, for each direction that
             has a validation set.
-        share: the rows of each batch that this process makes.
     """
 
     config: Config
     tokenizers: Tokenizers
-    corpus: IdCorpus
-    sampler: SubwordSampler | None
-    plan: BatchPlan
+    stream: Stream
     validation: dict[Languages, list[list[Pair]]]
-    share: Share
 
     def shapes(self, steps: int) -> list[Shape]:
         """The shapes of the global batches of so many steps, in the order of their first use."""
-        whole = Share(row_multiple=self.share.row_multiple)
-        examples = self.plan.examples()
-        return [self.plan.rows(position, whole)[0] for position, _ in examples if position < steps]
+        plan, whole = self.stream.plan, Share(row_multiple=self.stream.share.row_multiple)
+        return [plan.rows(first, whole)[0] for first, _ in plan.examples() if first < steps]
 
     def first(self) -> tuple[dict[str, np.ndarray], float]:
         """The first batch, and by how much an epoch's batches have more slots, on average."""
-        positions, counts = zip(*self.plan.examples(), strict=True)
-        shapes = [self.plan.rows(position)[0] for position in positions]
+        positions, counts = zip(*self.stream.plan.examples(), strict=True)
+        shapes = [self.stream.plan.rows(position)[0] for position in positions]
         slots = [rows * (source + target) for rows, source, target in shapes]
-        batch = make_batch(self.corpus, self.plan, 0, self.share, self.sampler)
-        return batch, float(np.average(slots, weights=counts)) / slots[0]
+        return make_batch(self.stream, 0), float(np.average(slots, weights=counts)) / slots[0]
 
     def describe(self) -> None:
         """Logs the size of the text, and what is unusual about it."""
-        config, plan = self.config, self.plan
+        config, corpus, plan = self.config, self.stream.corpus, self.stream.plan
         skipped = f" ({plan.num_skipped:,} longer than {config.batch.max_length} skipped)"
         _LOGGER.info(
             f"{', '.join(' -> '.join(direction) for direction in config.data.directions)}: "
@@ -82,14 +73,14 @@ class TrainingData(Feed):
             f"{plan.batches_per_epoch:,} batches an epoch in {len(plan.shapes)} shapes, "
             f"{100 * plan.padding_fraction():.1f} % padding"
         )
-        if lacking := self.corpus.num_with(UNK_ID):
+        if lacking := corpus.num_with(UNK_ID):
             _LOGGER.info(
                 f"{lacking:,} of them have characters that the vocabulary lacks: translations "
                 "leave them out"
             )
         if config.data.corpora:
-            rates = visit_rates(config.data, self.corpus.sizes)
-            rows = zip(config.data.names, self.corpus.sizes, rates, strict=True)
+            rates = visit_rates(config.data, corpus.sizes)
+            rows = zip(config.data.names, corpus.sizes, rates, strict=True)
             listed = "; ".join(f"{name}: {size:,} pairs x {rate:.3g}" for name, size, rate in rows)
             _LOGGER.info(f"corpora, and how often an epoch has their pairs: {listed}")
         if not self.validation:
@@ -149,18 +140,16 @@ def read_training_data(
         "tokenizer": hashlib.sha256(digests.encode()).hexdigest(),
     } | named
     files = {f"tokenizer/{name}": model for name, model in tokenizers.files().items()}
+    stream = Stream(corpus, plan, share, sampler)
     return TrainingData(
-        batches=functools.partial(batches, corpus, plan, share=share, sampler=sampler),
+        batches=functools.partial(batches, stream),
         identity=identity,
         files=files,
         metrics=functools.partial(_corpus_shares, config.data.names, plan),
         config=config,
         tokenizers=tokenizers,
-        corpus=corpus,
-        sampler=sampler,
-        plan=plan,
+        stream=stream,
         validation=validation,
-        share=share,
     )
 
 

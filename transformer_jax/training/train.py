@@ -114,7 +114,7 @@ def train(
             data.tokenizers.save(path / "tokenizer")
             with as_user_error(f"cannot write {file}:", OSError):
                 if start.is_new and not settled.train.init_from:  # else there was an earlier text
-                    counts = data.corpus.source.counts(data.tokenizers.source.vocab_size)
+                    counts = data.stream.corpus.source.counts(data.tokenizers.source.vocab_size)
                     unseen = np.flatnonzero(counts == 0).tolist()
                     write_whole(path / UNSEEN, json.dumps(unseen).encode())
                 write_whole(file, to_json(settled).encode())

@@ -152,7 +152,7 @@ def peak_gb() -> float:
 def gflops_per_step(run: Run) -> float:
     """What the model needs for a step, the mean over the batches of an epoch."""
     start = Start(run.config, is_new=False, has_folder=True)
-    plan = read_training_data(start, run.path, Share(), progress=False).plan
+    plan = read_training_data(start, run.path, Share(), progress=False).stream.plan
     positions, counts = zip(*plan.examples(), strict=True)
     flops = [train_step_flops(run.model, *plan.rows(position)[0]) for position in positions]
     return float(np.average(flops, weights=counts) / 1e9)
