@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from transformer_jax.data.config import Corpus, DataConfig
-from transformer_jax.data.id_files import Entry, read_entry
+from transformer_jax.data.id_files import read_entry
 from transformer_jax.data.ids import Encoder, ids_of_text
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sentences import IdCorpus
@@ -66,8 +66,8 @@ def stored(
     """The ids of the text in the cache, of which blocks would be cut."""
     ids_of_text(data, tokenizers, sampler)
     entry = read_entry(folder_of(data, tokenizers, sampler))
-    assert isinstance(entry, Entry)
-    return entry.corpus
+    assert entry is not None
+    return entry[0]
 
 
 def change(data: DataConfig, **options: Any) -> DataConfig:

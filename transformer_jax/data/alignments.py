@@ -64,15 +64,15 @@ def parse(line: Line, pair: Pair, *, shortened: bool = False) -> Links:
                 "the source word and of the target word, from 0"
             )
         link = int(match[1]), int(match[2])
-        if shortened and not (link[0] < counts[0] and link[1] < counts[1]):
-            continue
-        for side, number, count in zip(("source", "target"), link, counts, strict=True):
-            if number >= count:
-                raise UserError(
-                    f"{place}: the link {word} is to a {side} word that is not there: the sentence "
-                    f"has {count} words, and the first one is 0"
-                )
-        links.append(link)
+        sides = zip(("source", "target"), link, counts, strict=True)
+        beyond = [(side, count) for side, number, count in sides if number >= count]
+        if not beyond:
+            links.append(link)
+        elif not shortened:
+            raise UserError(
+                f"{place}: the link {word} is to a {beyond[0][0]} word that is not there: the "
+                f"sentence has {beyond[0][1]} words, and the first one is 0"
+            )
     return links
 
 

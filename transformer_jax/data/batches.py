@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.batch_shapes import Shape, Visits, in_parts, pack
+from transformer_jax.data.batch_shapes import Shape, Visits, pack
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.sentences import IdCorpus, Sentences
 from transformer_jax.data.tokenizer import SIDES, Side
@@ -208,17 +208,9 @@ def _short_enough(
     Both are of the smallest types: they are most of what a plan of many pairs takes.
     """
     is_kept = (source_lengths <= longest) & (target_lengths <= longest)
-    count = int(is_kept.sum())
-    lengths = np.empty((2, count), np.min_scalar_type(longest))
-    kept = np.empty(count, np.min_scalar_type(len(is_kept)))
-    filled = begin = 0
-    for part in in_parts(is_kept):
-        end = filled + int(part.sum())
-        kept[filled:end] = np.flatnonzero(part) + begin
-        for row, values in zip(lengths, (source_lengths, target_lengths), strict=True):
-            row[filled:end] = values[begin : begin + len(part)][part]
-        filled, begin = end, begin + len(part)
-    return lengths, kept
+    small, sides = np.min_scalar_type(longest), (source_lengths, target_lengths)
+    lengths = np.stack([side[is_kept].astype(small) for side in sides])
+    return lengths, np.arange(len(is_kept), dtype=np.min_scalar_type(len(is_kept)))[is_kept]
 
 
 class Stream(NamedTuple):

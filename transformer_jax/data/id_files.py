@@ -64,20 +64,16 @@ class Part(NamedTuple):
         return cls(folder, layout)
 
 
-class Entry(NamedTuple):
-    """What an entry of the cache holds."""
+def read_entry(folder: Path) -> tuple[IdCorpus, list[str]] | None:
+    """An entry, memory-mapped, and what filters found in each corpus, as lines for the log.
 
-    corpus: IdCorpus
-    found: list[str]  #: what filters found in each corpus, as lines for the log
-
-
-def read_entry(folder: Path) -> Entry | None:
-    """Memory-maps an entry; None where it is missing, incomplete or changed."""
+    None where it is missing, incomplete or changed.
+    """
     try:
         known = made(epath.Path(folder), {}, flag=FLAG) or {}
         corpus = corpus_of(Part(folder, known["arrays"]).read())
         whole = corpus.fingerprint == known["fingerprint"]
-        return Entry(corpus, [str(line) for line in known["found"]]) if whole else None
+        return (corpus, [str(line) for line in known["found"]]) if whole else None
     except (UserError, OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -89,8 +85,8 @@ def write_entry(
 
     Args:
         folder: of the entry.
-        make: the parts of the arrays in their order, and what filters found, see `Entry`. It may
-            write to the folder `parts` in the folder that it is called with.
+        make: the parts of the arrays in their order, and what filters found. It may write
+            to the folder `parts` in the folder that it is called with.
 
     Raises:
         UserError: the folder cannot be written, or the disk is full.

@@ -108,7 +108,7 @@ class Encoder:
         """
         tags = text_tags(self.data, corpus, self.tokenizers)
         tagged = [(tags[0] + source, tags[1] + target) for _, (source, target), _ in rows]
-        arrays = encoded(tagged, self.tokenizers, self.sampler, self.joined)
+        arrays = self.encoded(tagged)
         if self.is_aligned:
             before = [len(tag.split()) for tag in tags]
             links = [[(before[0] + s, before[1] + t) for s, t in each] for _, _, each in rows]
@@ -117,6 +117,31 @@ class Encoder:
             arrays["documents"] = np.array([number for number, _, _ in rows], "<i8")
         notes = review.marks([pair for _, pair, _ in rows])
         return arrays | {f"notes_{number}": each for number, each in enumerate(notes)}
+
+    def encoded(self, pairs: Sequence[Pair]) -> Arrays:
+        """The ids of some pairs, and for a sampler their text."""
+        arrays: Arrays = {}
+        for place, side in enumerate(SIDES):
+            texts = [pair[place] for pair in pairs]
+            tokenizer: Tokenizer = getattr(self.tokenizers, side)
+            dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
+            sentences = tokenizer.encode_batch(texts)
+            if self.joined:
+                if (separator := tokenizer.separator) is None:
+                    raise ValueError(f"{tokenizer.name} has no piece {SEPARATOR} to join sentences")
+                sentences = [[*ids, separator] for ids in sentences]
+            ids, lengths = flat(sentences, dtype)
+            arrays |= {f"{side}_lengths": lengths.astype("<i4"), f"{side}_ids": ids}
+            if sampler := self.sampler:
+                in_bytes = [text.encode() for text in texts]
+                for uniform in _planning_draws(in_bytes):
+                    sampled = sampler.sample(side, texts, uniform)
+                    room = np.fromiter(map(len, sampled), np.int64) + self.joined
+                    lengths = np.maximum(lengths, room)
+                text, text_lengths = flat(in_bytes, np.uint8)
+                arrays[f"{side}_room"] = lengths.astype("<i4")
+                arrays |= {f"{side}_text_lengths": text_lengths.astype("<i4"), f"{side}_text": text}
+        return arrays
 
     def review(self, number: int, parts: Iterable[Part]) -> tuple[np.ndarray, str]:
         """Which pairs of a corpus are used, [pairs] bool, and what filters found, for the log."""
@@ -131,7 +156,7 @@ class Encoder:
     ) -> Iterator[Arrays]:
         """The arrays of an entry: of the parts of each corpus, those of the pairs that are used."""
         none = np.zeros(0, bool)
-        empty = encoded((), self.tokenizers, self.sampler, self.joined)
+        empty = self.encoded(())
         if self.is_aligned:
             empty |= _encoded_links((), (), self.tokenizers)
         yield _chosen(empty, none, none)
@@ -272,17 +297,18 @@ def ids_of_text(
         entry = read_entry(folder)
     if entry is None:
         raise UserError(f"the id cache {folder} was removed while it was written; run again")
-    for line in entry.found:
+    corpus, found = entry
+    for line in found:
         _LOGGER.info(line)
-    return entry.corpus.in_blocks(data.blocks) if data.blocks else entry.corpus
+    return corpus.in_blocks(data.blocks) if data.blocks else corpus
 
 
 def ids_of_pairs(
     pairs: Sequence[Pair], tokenizers: Tokenizers, sampler: SubwordSampler | None = None
 ) -> IdCorpus:
     """Sentence pairs as ids in memory; the arguments are those of `ids_of_text`."""
-    arrays = encoded(pairs, tokenizers, sampler) | {"corpus_sizes": np.array([len(pairs)])}
-    return corpus_of(next(with_offsets([arrays])))
+    arrays = Encoder(DataConfig(), tokenizers, sampler).encoded(pairs)
+    return corpus_of(next(with_offsets([arrays | {"corpus_sizes": np.array([len(pairs)])}])))
 
 
 def read_rows(
@@ -320,37 +346,6 @@ def in_chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
     """The rows, so many at a time."""
     while chunk := list(islice(rows, size)):
         yield chunk
-
-
-def encoded(
-    pairs: Sequence[Pair],
-    tokenizers: Tokenizers,
-    sampler: SubwordSampler | None = None,
-    joined: bool = False,
-) -> Arrays:
-    """The ids of some pairs, and for a sampler their text; see `Encoder`."""
-    arrays: Arrays = {}
-    for place, side in enumerate(SIDES):
-        texts = [pair[place] for pair in pairs]
-        tokenizer: Tokenizer = getattr(tokenizers, side)
-        dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
-        sentences = tokenizer.encode_batch(texts)
-        if joined:
-            if (separator := tokenizer.separator) is None:
-                raise ValueError(f"{tokenizer.name} has no piece {SEPARATOR} to join sentences")
-            sentences = [[*ids, separator] for ids in sentences]
-        ids, lengths = flat(sentences, dtype)
-        arrays |= {f"{side}_lengths": lengths.astype("<i4"), f"{side}_ids": ids}
-        if sampler:
-            in_bytes = [text.encode() for text in texts]
-            for uniform in _planning_draws(in_bytes):
-                sampled = sampler.sample(side, texts, uniform)
-                room = np.fromiter(map(len, sampled), np.int64) + joined
-                lengths = np.maximum(lengths, room)
-            text, text_lengths = flat(in_bytes, np.uint8)
-            arrays[f"{side}_room"] = lengths.astype("<i4")
-            arrays |= {f"{side}_text_lengths": text_lengths.astype("<i4"), f"{side}_text": text}
-    return arrays
 
 
 def _chosen(arrays: Arrays, kept: np.ndarray, is_last: np.ndarray) -> Arrays:

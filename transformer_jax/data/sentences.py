@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -107,16 +107,12 @@ class Sentences:
         return ids_BL, column_L <= lengths_B1
 
 
-class PieceLinks:
-    """Which pieces of each sentence pair are linked: its word alignments.
+class PieceLinks(NamedTuple):
+    """Which pieces of each sentence pair are linked: its word alignments."""
 
-    Args:
-        arrays: "source" and "target" [links] integers, places in the two sentences, and "offsets"
-            [pairs + 1] int64, where the links of each pair begin.
-    """
-
-    def __init__(self, arrays: Arrays):
-        self.arrays = arrays
+    #: "source" and "target" [links] integers, places in the two sentences, and "offsets"
+    #: [pairs + 1] int64, where the links of each pair begin
+    arrays: Arrays
 
     def padded(self, rows: np.ndarray, shape: Shape) -> np.ndarray:
         """The links of some pairs, as bool [B, T, S], for a batch of shape (B, S, T)."""

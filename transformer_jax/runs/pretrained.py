@@ -47,11 +47,9 @@ def starting_from(
         UserError: there is no run in `init_from`.
     """
     place = absolute_name(init_from)
-    own = None
-    if workdir is not None and has_trained(workdir):
-        own = open_run(workdir)
-        own = own if own.config.train.init_from == place else None
-    run = own or open_named(_FIRST, place)
+    run = open_run(workdir) if workdir is not None and has_trained(workdir) else None
+    if run is None or run.config.train.init_from != place:
+        run = open_named(_FIRST, place)
     taken, tokenizer = run.config, given_by(run)
     names_text = config.data.source != Files() or bool(config.data.corpora) or config.data.prepared
     text = taken.data if on_its_text and not names_text else config.data

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import jax
@@ -20,7 +21,6 @@ from etils import epath
 from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig, validated
-from transformer_jax.data.batch_shapes import Shape
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.base import Criterion
 from transformer_jax.metrics.criteria import CRITERIA
@@ -213,7 +213,7 @@ class Session:
                 batch_metrics=self.feed.metrics,
                 progress=self.progress and is_first(),
                 clock=Clock(began, self.prepared),
-                share_of_peak=self._share_of_peak if self.peak else None,
+                share_of_peak=partial(self.trainer.share_of_peak, self.peak) if self.peak else None,
             )
             stack.callback(self._report.close)
             profile = StepProfile((self.workdir or epath.Path()) / "profile", self.profile)
@@ -253,12 +253,6 @@ class Session:
             given = self.trainer.measured(given, self.feed.batches)
         self._state = saved or self.trainer.init(given)
         return done
-
-    def _share_of_peak(self, shapes: list[Shape], seconds: float) -> float:
-        """What the steps on a process's batches used of the devices."""
-        hosts = self.trainer.share.num_hosts
-        whole = ((hosts * rows, source, target) for rows, source, target in shapes)
-        return self.trainer.flops(whole) / seconds / (self.peak or math.inf)
 
     def _take_steps(
         self, batches: Iterator[dict[str, np.ndarray]], done: int, profile: StepProfile

@@ -125,9 +125,11 @@ class Trainer:
         """What a compiled step takes beside the state and the batch."""
         return Horizon(np.float32(self.train.steps), np.float32(self.train.schedule.warmup_steps))
 
-    def flops(self, shapes: Iterable[Shape]) -> int:
-        """What steps on global batches (B, S, T) compute, padding included."""
-        return sum(self._flops_of(*shape) for shape in shapes)
+    def share_of_peak(self, peak: float, shapes: Iterable[Shape], seconds: float) -> float:
+        """What steps on a process's batches (B, S, T), padding included, used of the devices."""
+        hosts = self.share.num_hosts
+        flops = sum(self._flops_of(hosts * rows, *lengths) for rows, *lengths in shapes)
+        return flops / seconds / peak
 
     @functools.cached_property
     def share(self) -> Share:

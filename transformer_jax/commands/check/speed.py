@@ -117,13 +117,14 @@ def _training_job(config: Config, target: Target, seconds: float) -> Job:
         yield Row(PART, name, 1e3 * took, "ms", beside=planned)
         yield Row(PART, "target pieces trained", ids.size / took, "a second")
         if device and time:
-            used = trainer.flops([(len(ids), length, length)]) / len(target.devices) / device.flops
+            peak = device.flops * len(target.devices)
+            used = trainer.share_of_peak(peak, [(len(ids), length, length)], 1.0)
             beside = f"of the peak, planned {100 * used / time.seconds:.3g}"
             yield Row(PART, "FLOPs of the model", 100 * used / took, "%", beside=beside)
         stats = target.devices[0].memory_stats() or {}
-        if peak := stats.get("peak_bytes_in_use"):
+        if most := stats.get("peak_bytes_in_use"):
             planned = f"planned {program_bytes(compiled) / 2**30:,.2f} for the training step"
-            yield Row(PART, "memory, most so far", peak / 2**30, "GiB", beside=planned)
+            yield Row(PART, "memory, most so far", most / 2**30, "GiB", beside=planned)
 
     return Job("speed", "training step", {"state": lower_state, "step": lower_step}, rows, True)
 
