@@ -56,7 +56,7 @@ def config_of(arguments: argparse.Namespace) -> Any:
     given = {"batch.tokens": "16384", "batch.max_length": "256"}
     given |= dict(pair.split("=", 1) for pair in arguments.changes)
     config = override(tj.load_recipe(arguments.recipe), given)
-    return begin_new(config, None, jax.devices()[:1]).config
+    return begin_new(config, None, jax.devices()[:1])
 
 
 def step(arguments: argparse.Namespace) -> None:

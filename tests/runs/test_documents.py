@@ -156,7 +156,7 @@ def test_the_blocks_of_the_training_are_those_of_the_translation(run):
     blocks = (tj.Blocks(sentences=(1, 2)), tj.Blocks(sentences=(3,)))
     config = replace(run.config, data=replace(run.config.data, blocks=blocks))
     open_keys = {"decode.block_tokens": "none", "decode.block_sentences": "none"}
-    decode = begin_new(override(config, open_keys)).config.decode
+    decode = begin_new(override(config, open_keys)).decode
     assert (decode.block_tokens, decode.block_sentences) == (64, 3)
     tuned = starting_from(config, "run")
     assert (tuned.decode.block_tokens, tuned.decode.block_sentences) == (None, None)

@@ -156,16 +156,16 @@ def test_auto_is_what_the_run_began_with(tmp_path, monkeypatch):
 
 def test_an_accelerator_chooses_the_dtype_and_the_batch(monkeypatch):
     model = ModelConfig(dtype="auto", matmul_dtype="auto")
-    here = begin_new(Config(data=TEXT, model=model)).config
+    here = begin_new(Config(data=TEXT, model=model))
     assert (here.model.dtype, here.batch.tokens) == ("float32", 4096 * jax.device_count())
     chips = [SimpleNamespace(platform="tpu")] * 4
     monkeypatch.setattr("transformer_jax.runs.start.make_mesh", lambda _, devices: devices)
     monkeypatch.setattr("transformer_jax.runs.start.batch_devices", len)
-    there = begin_new(Config(data=TEXT, model=model), devices=chips).config
+    there = begin_new(Config(data=TEXT, model=model), devices=chips)
     assert (there.model.dtype, there.model.matmul_dtype) == ("bfloat16", "bfloat16")
     assert there.batch.tokens == 4 * 4096
     given = BatchConfig(tokens=1000)
-    assert begin_new(Config(data=TEXT, batch=given), devices=chips).config.batch.tokens == 1000
+    assert begin_new(Config(data=TEXT, batch=given), devices=chips).batch.tokens == 1000
     with pytest.raises(UserError, match="model.dtype=auto"):
         check_model_config(ModelConfig(dtype="auto"))
 

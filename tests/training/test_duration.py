@@ -178,9 +178,7 @@ def test_the_time_to_come_is_told_once_after_some_steps(
 ):
     now, train = [0.0], TrainConfig(steps=10_000, log_every=20)
     monkeypatch.setattr(reporter.time, "perf_counter", lambda: now[0])
-    report = reporter.Reporter(
-        train, lambda _: 0.1, None, 0, progress=False, clock=reporter.Clock(0.0)
-    )
+    report = reporter.Reporter(train, lambda _: 0.1, None, 0, began=0.0)
     names = "loss_sum nll_sum tokens grad_norm finite skipped skipped_in_a_row"
     metrics = dict(zip(names.split(), (1.0, 1.0, 1.0, 1.0, True, 0, 0), strict=True))
     for step in range(1, 81):

@@ -29,7 +29,7 @@ from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.metrics import MetricsLog, read_metrics
 from transformer_jax.training import reporter
 from transformer_jax.training.loop import Feed, Session, fit
-from transformer_jax.training.reporter import Clock, Reporter
+from transformer_jax.training.reporter import Reporter
 from transformer_jax.training.trainer import Trainer
 
 TRAIN = replace(toy.TRAIN, ema_decay=0.9)
@@ -201,9 +201,7 @@ def test_the_time_left_counts_the_steps_alone(tmp_path, monkeypatch, capsys):
     metrics |= {"finite": True, "skipped": 0, "skipped_in_a_row": 0}
     train = replace(TRAIN, log_every=4)
     share = {"share_of_peak": lambda shapes, seconds: len(shapes) / seconds}
-    report = Reporter(
-        train, lambda _: 0.1, as_path(tmp_path), 0, progress=True, clock=Clock(0.0), **share
-    )
+    report = Reporter(train, lambda _: 0.1, as_path(tmp_path), 0, began=0.0, progress=True, **share)
     wide = toy.batch(0) | {"target": np.zeros((toy.ROWS, toy.LENGTH + 2))}
     for step, batch in enumerate([toy.batch(0), toy.batch(1), wide, wide], start=1):
         with report.compiling(batch):

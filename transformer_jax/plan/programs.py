@@ -74,7 +74,7 @@ class Compiler:
     """
 
     def __init__(self, config: Config, target: Target, by_pairs: ByPairs | None = None) -> None:
-        self.config = config = begin_new(*with_prepared(config, by_pairs), target.devices).config
+        self.config = config = begin_new(*with_prepared(config, by_pairs), target.devices)
         self.target = target
         self.mesh = make_mesh(config.mesh, target.devices)
         self.row_multiple = batch_devices(self.mesh) * config.train.accumulate

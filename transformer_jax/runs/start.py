@@ -84,19 +84,14 @@ class Start:
 
 
 def begin_new(
-    config: Config,
-    by_pairs: ByPairs | None = None,
-    devices: list[jax.Device] | None = None,
-    *,
-    has_folder: bool = False,
-) -> Start:
-    """The start of a new run, for a training and for a plan.
+    config: Config, by_pairs: ByPairs | None = None, devices: list[jax.Device] | None = None
+) -> Config:
+    """The config with which a new run starts, for a training and for a plan.
 
     Args:
         config: validated, with the text that was prepared for it.
         by_pairs: what is filled in by the size of the text.
         devices: that the run is for; default: all.
-        has_folder: whether the folder holds a `config.json`.
 
     Raises:
         UserError: what the config says cannot be; or the text, which is read to count its pairs,
@@ -140,7 +135,7 @@ def begin_new(
         rate = schedule.build(config.model.d_model, config.train.steps)
         values[_PEAK] = float(rate(max(1, schedule.warmup_steps) - 1))
     values = {key: value for key, value in values.items() if _is_open(config, key)}
-    return Start(override(config, values), True, has_folder)
+    return override(config, values)
 
 
 def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None) -> Start:
@@ -200,7 +195,7 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
                 "use another folder, or the same config to continue; nothing was touched"
             )
         _LOGGER.info("nothing was trained in %s yet: starting anew", workdir)
-    return begin_new(given, by_pairs, has_folder=old is not None)
+    return Start(begin_new(given, by_pairs), is_new=True, has_folder=old is not None)
 
 
 def _own_tokenizers(given: Config, workdir: epath.Path) -> list[str]:

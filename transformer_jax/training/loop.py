@@ -41,7 +41,7 @@ from transformer_jax.training.record import (
     meta,
     restore,
 )
-from transformer_jax.training.reporter import BatchMetrics, Clock, Reporter
+from transformer_jax.training.reporter import BatchMetrics, Reporter
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import Loss, Metrics
 from transformer_jax.training.trainer import Trainer
@@ -210,9 +210,10 @@ class Session:
                 self.trainer.schedule,
                 self.workdir if is_first() else None,
                 done,
-                batch_metrics=self.feed.metrics,
+                began,
+                self.prepared,
+                self.feed.metrics,
                 progress=self.progress and is_first(),
-                clock=Clock(began, self.prepared),
                 share_of_peak=partial(self.trainer.share_of_peak, self.peak) if self.peak else None,
             )
             stack.callback(self._report.close)

@@ -6,7 +6,8 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -28,51 +29,43 @@ _SETTLING_SECONDS = 30.0
 BatchMetrics = Callable[[range], Mapping[str, float]]
 
 
-class Clock(NamedTuple):
-    """When a loop was called."""
-
-    began: float  #: by `time.perf_counter()`
-    prepared: float = 0.0  #: seconds that the run took before
-
-
+@dataclass
 class Reporter:
     """Collects the metrics of the steps and reads them in groups, so the device never waits.
 
-    Args:
+    Attributes:
         train: how often to log, and how many bad steps to allow.
         schedule: the learning rate.
         workdir: where metrics are written; None: nowhere.
         start: the number of steps done before.
+        began: when the loop was called, by `time.perf_counter()`.
+        prepared: seconds that the run took before.
         batch_metrics: metrics of the data; default: none.
-        progress: draw a progress bar.
-        clock: when the loop was called.
         share_of_peak: of the devices' FLOPs, by the shapes (B, S, T) of batches and the seconds of
             their steps; None: unknown.
+        progress: draw a progress bar.
     """
 
-    def __init__(
-        self,
-        train: TrainConfig,
-        schedule: optax.Schedule,
-        workdir: epath.Path | None,
-        start: int,
-        *,
-        batch_metrics: BatchMetrics = lambda positions: {},
-        progress: bool,
-        clock: Clock,
-        share_of_peak: Callable[[list[Shape], float], float] | None = None,
-    ) -> None:
+    train: TrainConfig
+    schedule: optax.Schedule
+    workdir: epath.Path | None
+    start: int
+    began: float
+    prepared: float = 0.0
+    batch_metrics: BatchMetrics = lambda positions: {}
+    share_of_peak: Callable[[list[Shape], float], float] | None = None
+    progress: bool = False
+
+    def __post_init__(self) -> None:
         from tqdm import tqdm
 
-        self._train = train
-        self._schedule = schedule
-        self._log = None if workdir is None else MetricsLog(workdir, start, train.trackers)
-        self._batch_metrics = batch_metrics
-        self._share_of_peak = share_of_peak
+        self._log: MetricsLog | None = None
+        if self.workdir is not None:
+            self._log = MetricsLog(self.workdir, self.start, self.train.trackers)
         before = self._log.minutes_before if self._log else 0.0
         # The clock when training would have begun.
-        self._zero = clock.began - clock.prepared - 60 * before
-        self._began: float | None = clock.began
+        self._zero = self.began - self.prepared - 60 * before
+        self._is_first = True  # until a step is done
         self._pending: list[tuple[int, dict[str, jax.Array]]] = []
         self._interval_start = time.perf_counter()
         self._paused = 0.0
@@ -82,9 +75,9 @@ class Reporter:
         self._told_from = math.inf  # by the steps logged from then on
         often = 1.0 if sys.stderr.isatty() else 60.0  # a line a minute where nobody watches
         self._bar = tqdm(
-            total=train.steps,
-            initial=start,
-            disable=not progress,
+            total=self.train.steps,
+            initial=self.start,
+            disable=not self.progress,
             file=sys.stderr,
             dynamic_ncols=True,
             mininterval=often,
@@ -98,19 +91,19 @@ class Reporter:
             Diverged: `train.max_bad_steps` steps in a row had no finite loss.
         """
         self._pending.append((step, metrics))
-        if self._began is not None:
+        if self._is_first:
             jax.block_until_ready(metrics)
-            seconds = time.perf_counter() - self._began
+            seconds = time.perf_counter() - self.began
             _LOGGER.info("first step done %.1f s after the loop began", seconds)
             self.write(step, {"seconds_to_first_step": round(seconds, 2)})
-            self._began = None
+            self._is_first = False
             self._interval_start, self._paused = time.perf_counter(), 0.0
             self._untimed_steps = 1
             # A new run with `train.minutes` was told when its steps were settled.
-            if self._train.minutes is None or step > 1:
+            if self.train.minutes is None or step > 1:
                 self._told_from = self._interval_start + _SETTLING_SECONDS
         self._bar.update()
-        if step % self._train.log_every == 0 or step == self._train.steps:
+        if step % self.train.log_every == 0 or step == self.train.steps:
             self._flush(step)
 
     def _flush(self, step: int) -> None:
@@ -130,15 +123,15 @@ class Reporter:
             record["nll"] = _sum(used, "nll_sum") / tokens
             record["grad_norm"] = float(used[-1]["grad_norm"])
         skipped = int(values[-1]["skipped"])
-        record["learning_rate"] = float(self._schedule(max(step - 1 - skipped, 0)))
+        record["learning_rate"] = float(self.schedule(max(step - 1 - skipped, 0)))
         if timed:
             speed = record["target_tokens_per_second"] = _sum(timed, "tokens") / seconds
             record["steps_per_second"] = len(timed) / seconds
-            if self._share_of_peak:
+            if self.share_of_peak:
                 with self.pause():  # each shape is counted once, which takes a second
-                    record["share_of_peak"] = self._share_of_peak(shapes, seconds)
+                    record["share_of_peak"] = self.share_of_peak(shapes, seconds)
         record["skipped_steps"] = skipped
-        record |= self._batch_metrics(positions)
+        record |= self.batch_metrics(positions)
         self.write(step, record)
         if len(used) < len(values):
             _LOGGER.warning(
@@ -146,7 +139,7 @@ class Reporter:
                 f"their loss was not finite ({skipped} skipped so far)"
             )
         elif timed:
-            steps = self._train.steps - step
+            steps = self.train.steps - step
             left = steps * seconds / len(timed)
             progress = f"{in_words(left)} left, loss {record['loss']:.3f}, {speed:,.0f} tokens/s"
             self._bar.set_postfix_str(progress, refresh=sys.stderr.isatty())
@@ -157,7 +150,7 @@ class Reporter:
     def _read(self) -> list[dict[str, Any]]:
         """The pending values on the host; raises if too many bad steps are in a row."""
         values = jax.device_get([metrics for _, metrics in self._pending])
-        most = self._train.max_bad_steps
+        most = self.train.max_bad_steps
         for (step, _), value in zip(self._pending, values, strict=True):
             if value["skipped_in_a_row"] >= most:
                 first = step - int(value["skipped_in_a_row"]) + 1

@@ -59,7 +59,7 @@ def jobs_of(config: Config, target: Target, seconds: float = 5.0) -> Iterator[Jo
         target: the devices.
         seconds: how long each of the two is measured, after its compilation.
     """
-    config = begin_new(config, None, target.devices).config
+    config = begin_new(config, None, target.devices)
     yield _training_job(config, target, seconds)
     yield search_job(config, make_mesh(config.mesh, target.devices), seconds)
 

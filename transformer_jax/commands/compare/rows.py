@@ -151,7 +151,7 @@ def make_rows(
 def num_params(config: Config) -> int:
     """The number of parameters of the model that a recipe trains; no text is read."""
     here = dataclasses.replace(config, mesh=MeshConfig())  # of other devices than this process's
-    return _size(begin_new(here, None, jax.devices()).config.model)
+    return _size(begin_new(here, None, jax.devices()).model)
 
 
 _size = functools.cache(api.num_params)
