@@ -65,11 +65,9 @@ class Reporter:
         before = self._log.minutes_before if self._log else 0.0
         # The clock when training would have begun.
         self._zero = self.began - self.prepared - 60 * before
-        self._is_first = True  # until a step is done
         self._pending: list[tuple[int, dict[str, jax.Array]]] = []
         self._interval_start = time.perf_counter()
         self._paused = 0.0
-        self._untimed_steps = 0
         self._shapes: list[Shape] = []  #: of the pending steps
         self._known_shapes: set[Shape] = set()
         self._told_from = math.inf  # by the steps logged from then on
@@ -91,14 +89,12 @@ class Reporter:
             Diverged: `train.max_bad_steps` steps in a row had no finite loss.
         """
         self._pending.append((step, metrics))
-        if self._is_first:
+        if step == self.start + 1:
             jax.block_until_ready(metrics)
             seconds = time.perf_counter() - self.began
             _LOGGER.info("first step done %.1f s after the loop began", seconds)
             self.write(step, {"seconds_to_first_step": round(seconds, 2)})
-            self._is_first = False
             self._interval_start, self._paused = time.perf_counter(), 0.0
-            self._untimed_steps = 1
             # A new run with `train.minutes` was told when its steps were settled.
             if self.train.minutes is None or step > 1:
                 self._told_from = self._interval_start + _SETTLING_SECONDS
@@ -110,10 +106,10 @@ class Reporter:
         values, is_settled = self._read(), self._interval_start >= self._told_from
         seconds = time.perf_counter() - self._interval_start - self._paused
         self._interval_start, self._paused = time.perf_counter(), 0.0
-        timed, shapes = values[self._untimed_steps :], self._shapes[self._untimed_steps :]
-        self._untimed_steps = 0
-        self._shapes.clear()
         positions = range(self._pending[0][0] - 1, step)
+        untimed = 1 if positions.start == self.start else 0  # the first step compiles
+        timed, shapes = values[untimed:], self._shapes[untimed:]
+        self._shapes.clear()
         self._pending.clear()
         used = [value for value in values if value["finite"]]
         record: dict[str, Any] = {}
