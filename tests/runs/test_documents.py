@@ -1,6 +1,7 @@
 """A run on blocks: documents are translated line for line, and scored as such."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -201,7 +202,9 @@ def test_the_bleu_while_training_is_that_of_the_documents(run, monkeypatch):
         lambda self, texts: [references[tuple(each)] for each in texts],
     )
     mesh = make_mesh(run.config.mesh)
-    evaluate = make_evaluator(run.config, run.tokenizers(), {("en", "de"): documents}, mesh)
+    validation = {("en", "de"): documents}
+    data = SimpleNamespace(config=run.config, tokenizers=run.tokenizers(), validation=validation)
+    evaluate = make_evaluator(data, mesh)
     assert evaluate(run.params("latest"), 2)["bleu"] == pytest.approx(100)
 
 

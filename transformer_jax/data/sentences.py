@@ -37,11 +37,11 @@ class Sentences:
     def __init__(self, arrays: Arrays):
         self.arrays = arrays
         self.ids, self.offsets = arrays["ids"], arrays["offsets"]
+        # Of what each row begins and ends with: the blocks, or all sentences.
+        self._first, self._last = arrays.get("first", slice(-1)), arrays.get("last", slice(1, None))
+        self.starts, self.stops = self.offsets[self._first], self.offsets[self._last]
         if "first" in arrays:
-            first, last = arrays["first"], arrays["last"]
-            self.starts, self.stops = self.offsets[first], self.offsets[last] - 1
-        else:
-            self.starts, self.stops = self.offsets[:-1], self.offsets[1:]
+            self.stops = self.stops - 1
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -53,14 +53,9 @@ class Sentences:
     @property
     def lengths(self) -> np.ndarray:
         """[rows] int32: slots that each row needs, EOS included. It is computed anew each time."""
-        slots = self.slots
-        if "first" in self.arrays:
-            first, last = self.arrays["first"], self.arrays["last"]
-            return np.asarray((slots[last] - slots[first]).astype(np.int32))
-        lengths = np.empty(len(self), np.int32)
-        for begin in range(0, len(self), _PART):
-            lengths[begin : begin + _PART] = np.diff(slots[begin : begin + _PART + 1]) + 1
-        return lengths
+        slots, lengths = self.slots, np.empty(len(self), np.int32)
+        np.subtract(slots[self._last], slots[self._first], out=lengths, casting="unsafe")
+        return lengths if "first" in self.arrays else lengths + 1
 
     @property
     def slots(self) -> np.ndarray:

@@ -6,26 +6,19 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from transformer_jax.config import Config
 from transformer_jax.data.language_tags import in_languages
-from transformer_jax.data.sources.base import Languages, Pair
-from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.config import while_training
 from transformer_jax.metrics.base import Judge, Metric
 from transformer_jax.metrics.registry import METRICS
 from transformer_jax.metrics.scores import corpus_scores
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.settings.variants import kind_of
+from transformer_jax.training.data import TrainingData
 from transformer_jax.training.loop import Evaluate
 from transformer_jax.translation.translator import Translator
 
 
-def make_evaluator(
-    config: Config,
-    tokenizers: Tokenizers,
-    validation: dict[Languages, list[list[Pair]]],
-    mesh: Mesh,
-) -> Evaluate | None:
+def make_evaluator(data: TrainingData, mesh: Mesh) -> Evaluate | None:
     """Scores of greedy translations of the validation sentences; None if there are none.
 
     A model that is trained on blocks translates the documents, any other one each sentence alone.
@@ -36,13 +29,14 @@ def make_evaluator(
     The parameters stay on the devices where training has them, and all devices translate: no
     process needs more of the parameters than its own part.
     """
+    config, validation = data.config, data.validation
     if not validation:
         return None
     model = dataclasses.replace(config.model, adapter=NoAdapter())
     decode = while_training(config.decode)
     translators = {
         direction: Translator(
-            model, None, in_languages(config.data, tokenizers, direction), decode, mesh=mesh
+            model, None, in_languages(config.data, data.tokenizers, direction), decode, mesh=mesh
         )
         for direction in validation
     }

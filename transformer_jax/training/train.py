@@ -88,7 +88,7 @@ def train(
         trainer = Trainer(start.config.model, start.config.train, mesh)
         data = read_training_data(start, path, trainer.share, progress=progress)
         data.describe()
-        evaluate = make_evaluator(start.config, data.tokenizers, data.validation, mesh)
+        evaluate = make_evaluator(data, mesh)
         trainer, evaluate, deadline = settle_length(start, trainer, data, evaluate, began, stack)
         trainer.describe()
         settled = dataclasses.replace(start.config, train=trainer.train)
