@@ -97,14 +97,11 @@ def find_bad(judge: Filter, marks: Sequence[np.ndarray]) -> np.ndarray:
     bad = np.zeros(starts[-1], bool)
     divisor = 1 + len(bad) // _AT_ONCE
     for part in range(divisor):
-        places = [np.flatnonzero(_bits(each) % divisor == part) for each in marks]
+        # As whole numbers, which are equal for equal marks.
+        numbers = (each.view(f"u{each.itemsize}") for each in marks)
+        places = [np.flatnonzero(each % divisor == part) for each in numbers]
         if any(map(len, places)):
             values = [each[rows] for each, rows in zip(marks, places, strict=True)]
             rows = [rows + start for rows, start in zip(places, starts, strict=False)]
             bad[np.concatenate(rows)] = judge.bad(np.concatenate(values))
     return bad
-
-
-def _bits(marks: np.ndarray) -> np.ndarray:
-    """Marks as whole numbers, equal for equal ones."""
-    return marks.view(f"u{marks.dtype.itemsize}")

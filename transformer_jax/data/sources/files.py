@@ -127,10 +127,9 @@ class Files(Source):
             elif suffix(path) == ".jsonl":
                 rows = _read_jsonl(path, languages, self.documents)
                 yield from _cut_at_changes(row for row, _ in rows)
-            elif self.documents:
-                yield from map(_boundary_if_blank, read_parallel(path, next(rest)))
             else:
-                yield from read_parallel(path, next(rest))
+                pairs = read_parallel(path, next(rest))
+                yield from map(_boundary_if_blank, pairs) if self.documents else pairs
             if self.documents:
                 yield BOUNDARY
 
