@@ -45,11 +45,10 @@ class Visits(NamedTuple):
             shape_of: [pairs], the shape of each pair.
             num_shapes: number of shapes.
         """
-        counts = [
-            sum(np.bincount(part, minlength=num_shapes) for part in in_parts(own))
-            for own in self.by_corpus(shape_of)
-        ]
-        pairs = np.stack([np.zeros(num_shapes, np.int64) + count for count in counts])
+        pairs = np.zeros((len(self.ends), num_shapes), np.int64)
+        for counts, own in zip(pairs, self.by_corpus(shape_of), strict=True):
+            for part in in_parts(own):
+                counts += np.bincount(part, minlength=num_shapes)
         # At least one: no pair is left out of all epochs.
         wanted = np.maximum(np.rint(pairs * self.rates[:, None]), 1).astype(np.int64)
         return np.where(pairs > 0, wanted, 0)

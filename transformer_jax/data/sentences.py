@@ -80,10 +80,8 @@ class Sentences:
 
     def counts(self, size: int) -> np.ndarray:
         """How often each of the ids 0 ... size - 1 occurs, [size] int64."""
-        counts = np.zeros(size, np.int64)
-        for start in range(0, len(self.ids), _PART):
-            counts += np.bincount(self.ids[start : start + _PART], minlength=size)
-        return counts
+        counts = (np.bincount(page, minlength=size) for page in in_pages(self.ids))
+        return sum(counts, np.zeros(size, np.int64))
 
     def text(self, i: int) -> str:
         """Sentence i as text, of a corpus that was made with a sampler."""

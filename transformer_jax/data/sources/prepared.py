@@ -89,20 +89,17 @@ class Prepared(Source):
             for number, source, target, _ in read_lines(folder / f"{split}.jsonl.gz"):
                 yield number, (source, target)
             return
-        begin, sizes = 0, self._record["sizes"]
-        kept = read_kept(folder, sizes)
+        sizes = self._record["sizes"]
+        kept = np.split(read_kept(folder, sizes), np.cumsum(sizes))  # the last one is empty
         for number, size in enumerate(sizes):
             path = part_folder(folder, number) / "text.jsonl.gz"
-            is_kept = kept[begin : begin + size].tolist()
+            rows = zip(read_lines(path), kept[number].tolist(), strict=True)
             try:
-                for (document, source, target, _), keep in zip(
-                    read_lines(path), is_kept, strict=True
-                ):
-                    if keep:
+                for (document, source, target, _), is_kept in rows:
+                    if is_kept:
                         yield document, (source, target)
             except ValueError:
                 raise _damaged(path, f"not {size} pairs") from None
-            begin += size
 
     def _check(self, split: Split, languages: Languages) -> None:
         if not self.has(split):
