@@ -150,8 +150,8 @@ def test_two_at_once_encode_once_and_a_start_that_was_stopped_is_continued(
             raise KeyboardInterrupt
         return encode_pairs(*args)
 
-    encode_pairs = ids_module.encoded
-    monkeypatch.setattr(ids_module, "encoded", encode)
+    encode_pairs = ids_module.Encoder.encoded
+    monkeypatch.setattr(ids_module.Encoder, "encoded", encode)
     with pytest.raises(KeyboardInterrupt):
         ids_of_text(data, tokenizers)
     stops.clear()

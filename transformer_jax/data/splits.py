@@ -85,6 +85,11 @@ def has_split(data: DataConfig, split: Split, direction: Languages | None = None
     return data.source.has(split) or held_out
 
 
+def lacks_own_validation(data: DataConfig) -> bool:
+    """Whether a trained direction has no validation set, so that one can be held out."""
+    return any(_holding_corpus(data, direction) for direction in data.directions)
+
+
 def directions_with(data: DataConfig, split: Split) -> list[Languages]:
     """The trained directions that have the split.
 

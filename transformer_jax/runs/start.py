@@ -33,7 +33,7 @@ from transformer_jax.data.splits import (
     check_splits,
     count_pairs,
     directions_with,
-    holding_out,
+    lacks_own_validation,
     resolve as resolve_data,
 )
 from transformer_jax.data.tokenizer_training import vocabularies
@@ -280,14 +280,13 @@ def for_its_text(config: Config, by_pairs: ByPairs | None, devices: list[jax.Dev
 def _by_size(config: Config, by_pairs: ByPairs | None, devices: list[jax.Device]) -> Config:
     if by_pairs is None or not by_pairs.keys:
         return config
-    most = max(by_pairs.below)
+    most, lacks_validation = max(by_pairs.below), lacks_own_validation(config.data)
     count = count_pairs(config.data, most)
     on_cpu = any(device.platform == "cpu" for device in devices)
     config = override(config, by_pairs.values(count, on_cpu=on_cpu))
-    holds_out = any(holding_out(config.data, each) for each in config.data.directions)
     lines: dict[str, list[str]] = {}
     for key in by_pairs.keys:
-        if key != "data.validation_from_train" or holds_out:
+        if key != "data.validation_from_train" or lacks_validation:
             part, _, name = key.partition(".")
             lines.setdefault(part, []).append(f"{name}={attrgetter(key)(config)}")
     first, listed = by_pairs.keys[0], (f"  {f'{k}:':<11}{'  '.join(v)}" for k, v in lines.items())
