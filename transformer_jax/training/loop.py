@@ -191,10 +191,8 @@ class Session:
             )
         if self.workdir is not None:
             check_identity(self.feed.identity, self.workdir)
-        self._state: TrainState
         self._record = NO_EVALUATIONS
         self._checkpoints: Checkpoints | None = None
-        self._report: Reporter
 
     def train(self) -> TrainState:
         """Trains until the end, and returns the last state.

@@ -308,7 +308,6 @@ def read_scored(path: str, languages: Languages) -> Iterator[tuple[str, str, flo
         raise UserError(
             f"{path}: its name must end in .tsv or .jsonl, or that and .gz, .xz or .zst"
         )
-    rows: Iterator[list[Any]]
     if suffix(path) == ".tsv":
         form = "source TAB translation, and TAB score if there is one"
         fields = split_tabs(read_lines(path), path, form, last_may_lack=True)

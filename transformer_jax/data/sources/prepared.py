@@ -113,8 +113,7 @@ class Prepared(Source):
         corpora = read_merged(self.folder)["corpora"]
         if self.corpus >= len(corpora):
             raise UserError(f"{self.folder}: it has {len(corpora)} corpora, no {self.corpus}")
-        record: dict[str, Any] = corpora[self.corpus]
-        return record
+        return dict(corpora[self.corpus])
 
 
 def read_merged(folder: str | Path) -> dict[str, Any]:
