@@ -66,7 +66,6 @@ class Reporter:
         # The clock when training would have begun.
         self._zero = self.began - self.prepared - 60 * before
         self._pending: list[tuple[int, dict[str, jax.Array]]] = []
-        self._interval_start = time.perf_counter()
         self._paused = 0.0
         self._shapes: list[Shape] = []  #: of the pending steps
         self._known_shapes: set[Shape] = set()
