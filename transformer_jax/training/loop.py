@@ -184,11 +184,9 @@ class Session:
     profile: int = 0
 
     def __post_init__(self) -> None:
-        needs_evaluate = self.trainer.train.early_stopping is not None
-        if needs_evaluate and self.evaluate is None and self.deadline == math.inf:
-            raise UserError(
-                f"train.early_stopping={self.trainer.train.early_stopping}: needs `evaluate`"
-            )
+        patience = self.trainer.train.early_stopping
+        if patience is not None and self.evaluate is None and self.deadline == math.inf:
+            raise UserError(f"train.early_stopping={patience}: needs `evaluate`")
         if self.workdir is not None:
             check_identity(self.feed.identity, self.workdir)
         self._record = NO_EVALUATIONS
