@@ -201,3 +201,5 @@ class _UnseenWords:
             self._named += 1
             bare = dict.fromkeys(word.strip(string.punctuation) or word for word in words)
             note(f"note: line {number}: never seen in training: {', '.join(bare)}")
+            if self._named == _NAMED_LINES:
+                note("note: such words of further lines are not named")

@@ -143,8 +143,8 @@ class Feed:
     #: hashes of what determines a run besides its config, such as its text, by name; a run is
     #: continued only if they are the same as in its checkpoints
     identity: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, bytes] = field(default_factory=dict)
     #: contents that each checkpoint holds, by relative path
+    files: Mapping[str, bytes] = field(default_factory=dict)
     #: metrics of the batches at some positions, which are logged
     metrics: BatchMetrics = lambda positions: {}
 
