@@ -47,21 +47,6 @@ def connect(url, seconds):
     return socket.create_connection((parts.hostname, parts.port), timeout=seconds)
 
 
-def raw(url, content, *, end=False, seconds=10.0):
-    """What the server answers to these bytes, until it closes or is silent."""
-    with connect(url, seconds) as sock:
-        answer = b""
-        try:
-            sock.sendall(content)
-            if end:
-                sock.shutdown(socket.SHUT_WR)
-            while more := sock.recv(65536):
-                answer += more
-        except (TimeoutError, ConnectionResetError, BrokenPipeError):
-            pass
-        return answer
-
-
 def is_refusal(answer, path, *statuses):
     assert answer.status_code in statuses, answer.text
     (key,) = answer.json()
@@ -140,51 +125,8 @@ def test_oversized_bodies(url):
     is_refusal(answer, "/translate", 413)
 
 
-def test_lies_about_the_length(url):
-    head = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-    for length in (b"-5", b"1e9", b"99999999999999999999999", b"5\r\nContent-Length: 6"):
-        answer = raw(url, head + b"Content-Length: " + length + b"\r\n\r\n{}", end=True)
-        assert answer.split(b" ")[1:2] in ([b"400"], [b"413"]), answer
-    short = raw(url, head + b"Content-Length: 50\r\n\r\n{", end=True, seconds=2)
-    assert not short.startswith(b"HTTP/1.1 200")
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(20_000)),
-        b"GET / HTTP/1.1\r\nX: " + b"y" * 1_000_000 + b"\r\n",
-        b"GET /" + b"y" * 1_000_000 + b" HTTP/1.1\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 50,
-        b"GET /\r\n",
-        b"GET / HTTP/1.1\r\nHost: a\r\nHost : b\r\n",
-        b"POST /translate HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: lies\r\n",
-    ],
-)
-def test_heads_that_are_floods_or_nonsense(url, head):
-    answer = raw(url, head + b"\r\n", seconds=5)
-    assert answer == b"" or answer.split(b" ")[1] in (b"400", b"431", b"501", b"505"), answer[:200]
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/../pyproject.toml",
-        "/%2e%2e/%2e%2e/etc/passwd",
-        "/page.js/../page.py",
-        "/static/page.js",
-        "/page.css%00.py",
-        "/%ff%fe",
-        "/" + "a/" * 5000,
-    ],
-)
-def test_paths_lead_only_to_routes(url, path):
-    answer = raw(url, f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
-    assert answer.split(b" ")[1] == b"404", answer[:200]
-    assert b'{"error":"Not Found"}' in answer
-
-
-def test_wrong_methods(url):
+def test_wrong_paths_and_methods(url):
+    assert httpx.get(f"{url}/static/page.js").json() == {"error": "Not Found"}
     assert httpx.get(f"{url}/translate").status_code == 405
     assert list(httpx.put(f"{url}/v2/translate").json()) == ["message"]
     assert httpx.delete(f"{url}/").status_code == 405
@@ -228,6 +170,7 @@ def test_a_head_that_trickles_in_is_dropped_too(impatient):
 
 @pytest.mark.parametrize("host", ["x/evil1?", "["])
 def test_the_host_is_not_read(url, host):
-    head = f"GET /languages?a=1 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    assert raw(url, head.encode()).startswith(b"HTTP/1.1 200 ")
+    with connect(url, 60) as sock:
+        sock.sendall(f"GET /languages?a=1 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert sock.recv(13) == b"HTTP/1.1 200 "
     assert "evil1" not in httpx.get(f"{url}/metrics").text
