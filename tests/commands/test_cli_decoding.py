@@ -15,7 +15,6 @@ import transformer_jax as tj
 from tests.untrained import untrained_run
 from transformer_jax.paths import as_path
 from transformer_jax.runs import evaluation
-from transformer_jax.viewing import attention, plots
 
 TEXT = "the dog sees a cat and the old man reads his long book here today"
 
@@ -227,20 +226,11 @@ def test_bad_input_gets_one_line(folder, text, command, arguments, stdin, messag
     assert message.format(text=text) in err
 
 
-def test_inspect_draws_every_layer_and_head(folder, tmp_path, monkeypatch, command):
+def test_inspect_draws_a_sentence(folder, tmp_path, command):
     picture = tmp_path / "maps" / "heat.png"
-    titles = []
-
-    def plot(*args):
-        titles.append(args[-1])
-        return plots.plot_attention(*args)
-
-    monkeypatch.setattr(attention, "plot_attention", plot)
-    words = [f"--workdir={folder}", "the old dog", "a cat sees", f"--output={picture}"]
-    status, out, err = command("inspect", *words)
-    assert (status, out.strip(), err) == (0, str(picture), "")
+    words = ["the old dog", "a cat sees", f"--output={picture}"]
+    assert command("inspect", f"--workdir={folder}", *words) == (0, f"{picture}\n", "")
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert titles == ["the old dog\na cat sees"]
 
 
 @pytest.mark.parametrize(
@@ -300,22 +290,12 @@ def test_a_lost_tokenizer_is_read_from_the_checkpoint(folder, command, tmp_path)
     assert "using the copy in" in error
 
 
-def test_contrast_agrees_with_score(folder, command, tmp_path):
-    rows = list(zip(sentences(7, 10), sentences(8, 10), sentences(9, 10), strict=True))
-    sources, *sides = zip(*rows, strict=True)
-    right, wrong = (tj.open_run(folder).translator().score(sources, side) for side in sides)
+def test_contrast_prints_a_table_and_what_was_cut(folder, command, tmp_path):
     file = tmp_path / "items.tsv"
-    categories = ("", "\todd") * 5
-    file.write_text("".join("\t".join(r) + c + "\n" for r, c in zip(rows, categories, strict=True)))
-    contrast = ["contrast", f"--workdir={folder}", f"--input={file}"]
-    report = json.loads(command(*contrast, "--json")[1])
-    is_right = (right > wrong).tolist()
-    assert (report["right"], report["count"], report["num_cut"]) == (sum(is_right), 10, 0)
-    assert report["categories"]["odd"]["right"] == sum(is_right[1::2])
-    table = command(*contrast)[1]
+    file.write_text(f"{'the ' * 40}\ta cat\ta dog\nthe dog\ta cat\tsees\todd\n")
+    status, table, error = command("contrast", f"--workdir={folder}", f"--input={file}")
+    assert status == 0 and "note: 2 pairs were longer than the limit" in error
     assert [line.split()[0] for line in table.splitlines()] == ["category", "(none)", "odd", "all"]
-    file.write_text(f"{'the ' * 40}\ta cat\ta dog\n")
-    assert "note: 2 pairs were longer than the limit" in command(*contrast)[2]
 
 
 def test_alignments_are_those_of_the_library(folder, command):

@@ -56,13 +56,6 @@ def all_help(made, capsys):
     return capsys.readouterr().out
 
 
-def test_comments_of_fields_are_their_documentation():
-    assert field_docs(Part) == {
-        "number": "how many; none = all of them",
-        "text": "a text of two lines",
-    }
-
-
 @pytest.mark.parametrize(
     "fields",
     [
