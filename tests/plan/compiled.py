@@ -14,17 +14,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tests.small import small_model
 from tests.training import toy
 from transformer_jax.commands.check.numbers import ATTENTION_SHAPE, attention_program
-from transformer_jax.config import TrainConfig
-from transformer_jax.models.flops import train_step_flops
 from transformer_jax.ops.flash_attention import chosen_kernel, flash_attention
 from transformer_jax.parallel.mesh import MeshConfig, activations_on, make_mesh, replicated
 from transformer_jax.plan.hlo import by_kind, parse, walk
 from transformer_jax.plan.step_time import estimate
 from transformer_jax.plan.topologies import described
-from transformer_jax.training import step as training_step
 from transformer_jax.training.trainer import Trainer
 
 LOW = {"dtype": "bfloat16", "matmul_dtype": "bfloat16"}
@@ -73,32 +69,6 @@ def kernels(target):
     }
 
 
-def options(target):
-    """Whether the compiler takes all options but one that is made up.
-
-    And whether products are calls of cuBLAS, with these options and without; FLOPs counted outside
-    and inside the mesh.
-    """
-    mesh = make_mesh(MeshConfig(), target.devices)
-    model = small_model(512, d_model=128, d_ff=256, dtype="bfloat16", max_length=64)
-    real = training_step.COMPILER_OPTIONS["gpu"]
-
-    def uses_cublas(options):
-        training_step.COMPILER_OPTIONS["gpu"] = options
-        trainer = Trainer(model, TrainConfig(steps=1), mesh)
-        lowered = trainer.lower(trainer.abstract, trainer.abstract_batch((8, 64, 64)))
-        return "__cublas$lt$matmul" in lowered.compile().as_text()
-
-    with_made_up = {**real, "xla_gpu_made_up": False}
-    cublas = [uses_cublas(with_made_up), uses_cublas({})]
-    training_step.COMPILER_OPTIONS["gpu"] = with_made_up
-    taken = training_step.options_for(mesh)
-    flops = [train_step_flops(model, 8, 64)]
-    with activations_on(mesh):
-        flops.append(train_step_flops(model, 8, 64))
-    return {"is_as_wanted": taken == real, "cublas": cublas, "flops": flops}
-
-
 def check(target):
     """The kernel of each dtype whose attention programs `check` compares."""
     mesh = make_mesh(MeshConfig(), target.devices[:1])
@@ -120,5 +90,5 @@ def check(target):
 
 
 if __name__ == "__main__":
-    programs = {each.__name__: each for each in (attention, kernels, options, check)}
+    programs = {each.__name__: each for each in (attention, kernels, check)}
     print(json.dumps(programs[sys.argv[1]](described(sys.argv[2]))))
