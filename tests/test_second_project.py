@@ -19,7 +19,6 @@ import pytest
 
 import transformer_jax as tj
 import transformer_jax.config  # all families
-from tests.devices import with_eight_devices
 from tests.oracles import apart
 from transformer_jax.settings.variants import FAMILIES
 
@@ -167,18 +166,6 @@ def test_its_rules_hold_and_its_gradient_is_a_finite_difference(run, installed):
     direction = jax.random.normal(jax.random.key(1), words.shape)
     expected = (total(words + 1e-2 * direction) - total(words - 1e-2 * direction)) / 2e-2
     np.testing.assert_allclose((gradient * direction).sum(), expected, rtol=2e-3)
-
-
-def test_two_mixers_learn_in_an_nnx_model_on_eight_devices(installed):
-    code = (
-        f"import sys, json; sys.path.insert(0, {str(installed)!r})\n"
-        "from acme_mt.language_model import train\n"
-        "losses, sharding = train(12)\n"
-        "print(json.dumps([losses, len(sharding.device_set)]))\n"
-    )
-    losses, devices = with_eight_devices("-c", code)
-    assert devices == 8
-    assert losses[-1] < 0.6 * losses[0]
 
 
 def test_its_code_is_strictly_typed(installed):
