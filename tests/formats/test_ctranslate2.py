@@ -10,7 +10,6 @@ from tests.formats.exporter_suite import both
 from tests.formats.published import CASES
 from tests.formats.runtimes import InCTranslate2
 from tests.oracles import need
-from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.formats.ctranslate2 import EXPRESSED
 from transformer_jax.formats.exporter import TrainedModel, check_expressed
 from transformer_jax.models.quantization import NoQuantization
@@ -175,26 +174,3 @@ def test_an_option_that_it_does_not_know_is_refused():
     check_expressed(Later(), expressed, "CTranslate2")
     with pytest.raises(tj.UserError, match="model.softcap=30.0: CTranslate2 cannot express it"):
         check_expressed(Later(softcap=30.0), expressed, "CTranslate2")
-
-
-def test_texts_in_ten_lines(tokenizers, tmp_path):
-    """The folder has all that a program needs."""
-    import ctranslate2
-    import sentencepiece
-
-    model = suite.random_model(suite.small(), tokenizers)
-    suite.exported(tj.CTranslate2(), model, tmp_path / "out", InCTranslate2)
-    texts = [pair[0] for pair in generate(3, 6)]
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out" / "joint.model"))
-    results = ctranslate2.Translator(str(tmp_path / "out")).translate_batch(
-        pieces.encode(texts, out_type=str),
-        beam_size=1,
-        min_decoding_length=0,
-        max_input_length=suite.MAX_LENGTH,  # some are longer, and are cut as ours are
-        max_decoding_length=suite.MAX_LENGTH - 1,
-        suppress_sequences=[["<pad>"], ["<s>"]],
-        disable_unk=True,
-    )
-    decode = tj.DecodeConfig(method=tj.Greedy(), max_length_offset=suite.MAX_LENGTH)
-    ours = tj.Translator(model.config.model, model.params, tokenizers, decode)
-    assert [pieces.decode(r.hypotheses[0]) for r in results] == ours.translate(texts)
