@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from urllib.parse import quote, quote_plus
 
 import jax
@@ -18,12 +17,9 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
-from transformer_jax.data.mapped_tokenizer import Vocabulary, mapped_tokenizer  # noqa: E402
-from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer  # noqa: E402
-from transformer_jax.mixers.linear import Linear, LinearCross  # noqa: E402
-from transformer_jax.models.api import init  # noqa: E402
-from transformer_jax.models.config import StackConfig  # noqa: E402
-from transformer_jax.translation.translator import Translator  # noqa: E402
+import transformer_jax as tj  # noqa: E402
+from tests.formats.exporter_suite import language_tokenizers  # noqa: E402
+from tests.small import small_model  # noqa: E402
 from transformer_jax.viewing.explanation import explain, next_pieces  # noqa: E402
 
 
@@ -355,30 +351,13 @@ def test_a_key_is_asked_for(browser, engines, sentences):
 @pytest.fixture(scope="module")
 def tagged(translators):
     """A model with language tokens, and without any matrix of attention."""
-    tokenizer = translators["en", "de"].tokenizers.source
-    pieces = tokenizer.pieces(range(400))
-    names = (*pieces[:4], "eng_Latn", "deu_Latn", *pieces[4:])
-    source, target = (
-        read_tokenizer(
-            mapped_tokenizer(
-                tokenizer.model, Vocabulary(names, prefix=(first,), tags=(4, 5), hidden=(4, 5))
-            )
-        )
-        for first in (4, 5)
+    tokenizers = language_tokenizers()
+    linear = tj.StackConfig(num_layers=1, mixers=(tj.Linear(),))
+    config = small_model(
+        tokenizers.source.vocab_size, both=linear, cross=tj.LinearCross(), max_length=24
     )
-    linear = StackConfig(num_layers=1, mixers=(Linear(),))
-    config = replace(
-        translators["en", "de"].model.members[0],
-        source_vocab_size=402,
-        target_vocab_size=402,
-        encoder=linear,
-        decoder=linear,
-        cross=LinearCross(),
-        max_length=24,
-    )
-    params = jax.tree.map(lambda x: 3 * x, init(config, jax.random.key(20)))
-    decode = translators["en", "de"].decode_config
-    return Translator(config, params, Tokenizers(source, target), decode)
+    params = jax.tree.map(lambda x: 3 * x, tj.init(config, jax.random.key(20)))
+    return tj.Translator(config, params, tokenizers, translators["en", "de"].decode_config)
 
 
 def test_without_a_matrix_and_with_language_tokens(browser, tagged):
@@ -387,7 +366,8 @@ def test_without_a_matrix_and_with_language_tokens(browser, tagged):
 
     text, word = "The dog sleeps.", "[data-word='0.0']"
     source, target, explanation = explained(tagged, text)
-    assert explanation.source[0] == explanation.target[0] == "" and target[0] == 5
+    first, tags = tagged.tokenizers.target.prefix, set(tagged.tokenizers.target.vocabulary.tags)
+    assert explanation.source[0] == explanation.target[0] == "" and target[0] == first[0]
     with served([JaxEngine(tagged, "en", "de")]) as url:
         browser.get(url)
         wait(browser, lambda: all_of(browser, "#target option"))
@@ -413,5 +393,5 @@ def test_without_a_matrix_and_with_language_tokens(browser, tagged):
             wait(browser, lambda: focused(browser).get_dom_attribute("role") == "menuitem")
             assert browser.execute_script(script) <= 0
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    found = next_pieces(tagged, source, [5], 64)
-    assert len(found) > 8 and not {4, 5} & {token for token, _ in found}
+    found = next_pieces(tagged, source, list(first), 64)
+    assert len(found) > 8 and not tags & {token for token, _ in found}
