@@ -54,13 +54,3 @@ def test_the_files_beside_the_code_are_in_the_wheel(site):
 def test_a_recipe_loads_by_name_in_an_empty_folder(site, tmp_path):
     out = command(site, tmp_path, "train", "--config=quickstart", status=2)
     assert out.startswith("error: --workdir is missing")
-
-
-@pytest.mark.slow
-def test_a_recipe_trains_by_name_in_an_empty_folder(site, tmp_path):
-    small = [f"--config.model.{key}" for key in ("d_model=16", "d_ff=32", "num_heads=2")]
-    steps = [f"--config.train.{key}=1" for key in ("steps", "evaluate_every", "evaluate_sentences")]
-    flags = ["--config=quickstart", "--workdir=runs/q", "--no_progress", *small, *steps]
-    command(site, tmp_path, "train", *flags, f"--config.data.cache_dir={tmp_path}/ids")
-    assert (tmp_path / "runs" / "q" / "config.json").is_file()
-    assert (tmp_path / "runs" / "q" / "checkpoints" / "1").is_dir()
