@@ -66,14 +66,6 @@ def test_equal_outputs(name, tokenizers, tmp_path):
     suite.check_greedy(model, theirs)
 
 
-def test_two_vocabularies(two, tmp_path):
-    model = suite.random_model(suite.small(**STUDENT, tie_embeddings="decoder"), two)
-    theirs = suite.exported(Bergamot(), model, tmp_path / "out", NaiveInNumPy)
-    suite.check_log_probs(model, theirs)
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"srcvocab.spm", "trgvocab.spm"} <= names and "vocab.spm" not in names
-
-
 def test_the_folder_is_one_of_translatelocally(student_folder, tokenizers, tmp_path):
     names = sorted(path.name for path in student_folder.iterdir())
     assert names == ["config.intgemm8bitalpha.yml", "model.bin", "model_info.json", "vocab.spm"]

@@ -133,16 +133,6 @@ def test_int8_of_a_simulation_is_not_exported_as_floats(tokenizers, tmp_path):
         tj.CTranslate2("int8").check(static.config)
 
 
-def test_two_vocabularies(two, tmp_path):
-    model = suite.random_model(suite.small(tie_embeddings="decoder"), two)
-    theirs = suite.exported(tj.CTranslate2(), model, tmp_path / "out", InCTranslate2)
-    assert {"source.model", "target.model", "source_vocabulary.json"} <= {
-        path.name for path in (tmp_path / "out").iterdir()
-    }
-    suite.check_log_probs(model, theirs)
-    suite.check_greedy(model, theirs)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -88,6 +88,18 @@ def test_exported_or_refused(case, tokenizers, tmp_path):
         suite.check_log_probs(model, suite.exported(exporter, model, tmp_path / "out", load))
 
 
+@pytest.mark.parametrize("format", RUNTIMES)
+def test_two_vocabularies(format, two, tmp_path):
+    package, load = RUNTIMES[format]
+    if package:
+        need(package)
+    config = suite.small(**NEEDS.get(format, {}), tie_embeddings="decoder")
+    model = suite.random_model(config, two)
+    theirs = suite.exported(EXPORTERS[format](), model, tmp_path / "out", load)
+    suite.check_log_probs(model, theirs)
+    suite.check_greedy(model, theirs)
+
+
 def one_layer(config):
     stacks = {s: replace(getattr(config, s), num_layers=1) for s in ("encoder", "decoder")}
     return replace(config, **stacks)

@@ -128,10 +128,7 @@ def test_only_an_early_stop_is_patience(early_stopping):
 
 def test_two_vocabularies_of_unequal_sizes(two, tmp_path):
     model = suite.random_model(suite.small(**MARIAN, tie_embeddings="decoder"), two)
-    theirs = suite.exported(HuggingFace(), model, tmp_path / "out", InTransformers)
-    suite.check_log_probs(model, theirs)
-    suite.check_greedy(model, theirs)
-    check_tokenizers(model, theirs)
+    check_tokenizers(model, suite.exported(HuggingFace(), model, tmp_path / "out", InTransformers))
 
 
 @pytest.mark.parametrize(

@@ -159,8 +159,7 @@ def test_no_pair_of_int8_products_exceeds_16_bits():
 
 def test_two_vocabularies(two, tmp_path):
     model = suite.random_model(suite.small(tie_embeddings="decoder"), two)
-    theirs = suite.exported(Onnx(), model, tmp_path / "out", InOnnxruntime)
-    suite.check_greedy(model, theirs)
+    write(Onnx(), model, as_path(tmp_path / "out"))
     for name, side in (("vocab", two.source), ("target_vocab", two.target)):
         ids = json.loads((tmp_path / "out" / f"{name}.json").read_text())
         assert [*ids] == side.pieces(range(side.vocab_size)) and ids["</s>"] == 2
