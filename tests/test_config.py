@@ -6,14 +6,8 @@ from operator import attrgetter
 
 import pytest
 
+import transformer_jax as tj
 from transformer_jax.config import Config, differences, from_json, override, to_json
-from transformer_jax.decoding.sample import Sample
-from transformer_jax.errors import UserError
-from transformer_jax.mixers.full_attention import Full
-from transformer_jax.mixers.linformer import Linformer
-from transformer_jax.optimizers.schedules import CosineSchedule, RsqrtSchedule
-from transformer_jax.recipes import load_recipe
-from transformer_jax.runs.folder import open_run
 
 
 def test_overrides_are_typed_and_leave_the_original_alone():
@@ -21,11 +15,11 @@ def test_overrides_are_typed_and_leave_the_original_alone():
     values = {
         "train.steps": ("7", 7),
         "train.schedule.learning_rate": ("1e-3", 1e-3),
-        "model.encoder.mixers": ("full,full", (Full(), Full())),
+        "model.encoder.mixers": ("full,full", (tj.Full(), tj.Full())),
         "tokenizer.joint": ("false", False),
         "data.source.train_source": ("a.txt,b.txt", ("a.txt", "b.txt")),
         "model.unused_ids": ("0,1", (0, 1)),
-        "decode.method": ("sample(top_k=5)", Sample(top_k=5, top_p=0.5)),
+        "decode.method": ("sample(top_k=5)", tj.Sample(top_k=5, top_p=0.5)),
         "decode.method.top_p": ("0.5", 0.5),
     }
     changed = override(config, {key: text for key, (text, _) in values.items()})
@@ -40,10 +34,10 @@ def test_none_is_a_value():
     assert override(config, {"train.clip_norm": "none"}).train.clip_norm is None
     flags = {"train.schedule.learning_rate": "1", "train.schedule": "cosine(warmup_steps=7)"}
     config = override(Config(), flags)  # in any order: first the variant, then its option
-    assert config.train.schedule == CosineSchedule(learning_rate=1, warmup_steps=7)
+    assert config.train.schedule == tj.CosineSchedule(learning_rate=1, warmup_steps=7)
     config = override(config, {"train.schedule": "rsqrt(learning_rate=2)"})
     config = override(config, {"train.schedule.learning_rate": "none"})
-    assert config.train.schedule == RsqrtSchedule()
+    assert config.train.schedule == tj.RsqrtSchedule()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +69,7 @@ def test_none_is_a_value():
     ],
 )
 def test_a_wrong_override_is_one_line_naming_the_key(key, value, words):
-    with pytest.raises(UserError) as error:
+    with pytest.raises(tj.UserError) as error:
         override(Config(), {key: value})
     assert words in str(error.value) and "\n" not in str(error.value)
 
@@ -96,20 +90,20 @@ def test_a_wrong_override_is_one_line_naming_the_key(key, value, words):
     ],
 )
 def test_a_key_in_the_wrong_group_is_named_in_the_right_one(changes, words):
-    with pytest.raises(UserError) as error:
+    with pytest.raises(tj.UserError) as error:
         override(Config(), changes)
     assert words in str(error.value)
 
 
 def test_a_hint_keeps_the_variant_that_a_recipe_has_chosen():
     recipe = override(Config(), {"train.schedule": "cosine(learning_rate=1e-3)"})
-    with pytest.raises(UserError, match=r"; use --config.train.schedule.learning_rate=1$"):
+    with pytest.raises(tj.UserError, match=r"; use --config.train.schedule.learning_rate=1$"):
         override(recipe, {"train.learning_rate": "1"})
 
 
 def test_none_is_also_the_name_of_a_choice():
     config = override(Config(), {"model.encoder.mixers": "linformer(sharing=none)"})
-    assert config.model.encoder.mixers == (Linformer(sharing="none"),)
+    assert config.model.encoder.mixers == (tj.Linformer(sharing="none"),)
     config = override(config, {"model.cross": "linformer", "model.cross.sharing": "none"})
     assert config.model.cross.sharing == "none"
 
@@ -118,7 +112,7 @@ def test_json_round_trip(tmp_path):
     flags = {"data.source.train_source": "a,b", "train.ema_decay": "0.5", "train.optimizer": "sgd"}
     config = override(Config(), flags)
     (tmp_path / "config.json").write_text(to_json(config))
-    run = open_run(tmp_path)
+    run = tj.open_run(tmp_path)
     assert run.config == config and repr(run) == f"Run({str(tmp_path)!r})"
 
 
@@ -139,13 +133,13 @@ def test_a_config_json_that_is_damaged_or_old_names_the_file_and_the_key(
     raw = json.loads(to_json(Config()))
     raw[part].update(change)
     (tmp_path / "config.json").write_text(json.dumps(raw))
-    with pytest.raises(UserError, match="another version of") as error:
-        open_run(tmp_path)
+    with pytest.raises(tj.UserError, match="another version of") as error:
+        tj.open_run(tmp_path)
     assert f"config.json: {words}" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_text_that_is_not_json_names_the_line():
-    with pytest.raises(UserError, match=r"here: not valid JSON \(.*line 2"):
+    with pytest.raises(tj.UserError, match=r"here: not valid JSON \(.*line 2"):
         from_json('{\n"train": }', "here")
 
 
@@ -157,7 +151,7 @@ def test_differences_name_keys_and_both_values():
     assert differences(config, other) == ["train.schedule.warmup_steps: 4000 -> 7"]
     other = override(Config(), {"train.schedule": "cosine(learning_rate=0.5)"})
     assert differences(config, other) == [
-        f"train.schedule: {RsqrtSchedule()} -> {CosineSchedule(learning_rate=0.5)}"
+        f"train.schedule: {tj.RsqrtSchedule()} -> {tj.CosineSchedule(learning_rate=0.5)}"
     ]
 
 
@@ -188,6 +182,6 @@ def test_a_recipe_that_is_none(tmp_path, text, words):
     path = tmp_path / "recipe.py"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(UserError, match=words) as error:
-        load_recipe(str(path))
+    with pytest.raises(tj.UserError, match=words) as error:
+        tj.load_recipe(str(path))
     assert "recipe.py" in str(error.value) and "\n" not in str(error.value)

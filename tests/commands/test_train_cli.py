@@ -17,10 +17,8 @@ from tests.toy_run import RECIPE, train_command
 from transformer_jax.commands.main import main, parse
 from transformer_jax.data.splits import read_pairs
 from transformer_jax.data.tokenizer_pair import load_tokenizers
-from transformer_jax.errors import UserError
 from transformer_jax.parallel.processes import from_first
 from transformer_jax.paths import as_path
-from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.lock import only_run
 from transformer_jax.training.loop import Session
 from transformer_jax.training.reporter import Reporter
@@ -54,7 +52,7 @@ def test_the_run_folder_holds_what_the_readme_says(toy_run):
 
 
 def test_words_that_the_text_lacks_are_named_once(toy_run, command):
-    run = open_run(toy_run)
+    run = tj.open_run(toy_run)
     tokenizer = run.tokenizers().source
     sources = [source for source, _ in read_pairs(run.config.data, "train")]
     seen = {piece for ids in tokenizer.encode_batch(sources) for piece in ids}
@@ -72,9 +70,9 @@ def test_the_same_command_again_has_nothing_to_do(toy_place, toy_run):
 
 
 def test_a_call_from_python_draws_no_progress_bar(toy_run, capfd):
-    tj.train(open_run(toy_run).config, toy_run)
+    tj.train(tj.open_run(toy_run).config, toy_run)
     assert "%|" not in capfd.readouterr().err
-    tj.train(open_run(toy_run).config, toy_run, progress=True)
+    tj.train(tj.open_run(toy_run).config, toy_run, progress=True)
     assert "%|" in capfd.readouterr().err
 
 
@@ -86,7 +84,7 @@ def test_a_program_trains_what_the_command_trains(toy_place, toy_run, tmp_path):
     data = dataclasses.replace(recipe.data, source=sources)
     run = tj.train(dataclasses.replace(recipe, data=data), tmp_path / "run")
     assert run.checkpoints() == [4, 8] and run.config.model.source_vocab_size == 400
-    same = (each.params("8") for each in (run, open_run(toy_run)))
+    same = (each.params("8") for each in (run, tj.open_run(toy_run)))
     jax.tree.map(np.testing.assert_array_equal, *same)
 
 
@@ -182,7 +180,7 @@ def test_a_start_that_failed_does_not_block_the_corrected_command(toy_place, tmp
 
     def fail(session):
         started.append(session.trainer.model)
-        raise UserError("no memory")
+        raise tj.UserError("no memory")
 
     monkeypatch.setattr("transformer_jax.training.loop.Session.train", fail)
     run = tmp_path / "run"
@@ -221,7 +219,7 @@ def test_sigterm_saves_and_the_same_command_continues(
     finally:
         for number, handler in before:
             signal.signal(number, handler)
-    continued, undisturbed = (open_run(at).params("8") for at in (tmp_path / "run", toy_run))
+    continued, undisturbed = (tj.open_run(at).params("8") for at in (tmp_path / "run", toy_run))
     jax.tree.map(np.testing.assert_array_equal, continued, undisturbed)
 
 
@@ -246,16 +244,16 @@ def test_minutes_settle_the_steps_once(toy_place, tmp_path, monkeypatch, command
     status, messages = train("--config.train.minutes=1e6", stop)
     assert status == 0 and "32 steps of " in messages
     assert len(asked) == 1
-    config = open_run(tmp_path / "run").config
+    config = tj.open_run(tmp_path / "run").config
     assert (config.train.steps, config.train.schedule.warmup_steps) == (32, 3)
     assert config.train.minutes == 1e6
-    records = open_run(tmp_path / "run").metrics()
+    records = tj.open_run(tmp_path / "run").metrics()
     assert records[-1]["step"] == 32
     rates = [record["learning_rate"] for record in records if "learning_rate" in record]
     assert rates[-1] < rates[0]  # the cosine ends at the settled step
 
     assert train("--config.train.minutes=1e6", stop)[0] == 0
-    assert open_run(tmp_path / "run").config == config and len(asked) == 1
+    assert tj.open_run(tmp_path / "run").config == config and len(asked) == 1
     for flags, words in (
         (["--config.train.minutes=1e5"], "train.minutes: 1000000.0 -> 100000.0"),
         (["--config.train.minutes=1e6", "--config.train.steps=31"], "train.steps: 32 -> 31"),
@@ -294,9 +292,9 @@ def test_all_processes_train_the_steps_of_the_first(toy_place, tmp_path, monkeyp
     monkeypatch.setattr(f"{module}.from_first", of_the_first)
     flags = ("--config.train.minutes=1000", "--config.train.steps=50")
     assert main(train_command(toy_place, tmp_path / "run", *flags)) == 0
-    config = open_run(tmp_path / "run").config
+    config = tj.open_run(tmp_path / "run").config
     assert (config.train.steps, config.train.schedule.warmup_steps) == (31, 3)
-    assert open_run(tmp_path / "run").metrics()[-1]["step"] == 31
+    assert tj.open_run(tmp_path / "run").metrics()[-1]["step"] == 31
 
 
 def test_too_few_minutes_leave_no_run_behind(toy_place, tmp_path, monkeypatch, refused):
@@ -321,8 +319,8 @@ def test_minutes_that_leave_no_time_for_an_evaluation_train(
     flags = ("--config.train.minutes=1000", "--config.train.early_stopping=3")
     status, _, messages = command(*train_command(toy_place, tmp_path / "run", *flags))
     assert status == 0 and "too little time to compile an evaluation too" in messages
-    assert open_run(tmp_path / "run").checkpoints()[-1] == 8
-    assert not any("validation.bleu" in each for each in open_run(tmp_path / "run").metrics())
+    assert tj.open_run(tmp_path / "run").checkpoints()[-1] == 8
+    assert not any("validation.bleu" in each for each in tj.open_run(tmp_path / "run").metrics())
 
 
 def test_a_recipe_that_depends_on_the_size_of_the_text(toy_place, tmp_path, command):
@@ -339,7 +337,7 @@ def test_a_recipe_that_depends_on_the_size_of_the_text(toy_place, tmp_path, comm
         words = train_command(toy_place, tmp_path / name, f"--config={recipe}", *more)
         status, _, error = command(*words)
         assert status == 0
-        return open_run(tmp_path / name).config, error
+        return tj.open_run(tmp_path / name).config, error
 
     write(16, 7)  # as `toy_run`, whose programs are compiled
     config, messages = train("run", "--config.train.steps=2")
@@ -355,5 +353,5 @@ def test_a_recipe_that_depends_on_the_size_of_the_text(toy_place, tmp_path, comm
 def test_a_profile_needs_a_folder_of_this_machine():
     args = parse(["train", "--config=quickstart", "--workdir=run", "--profile=3"])
     args.workdir = "gs://bucket/run"
-    with pytest.raises(UserError, match="--profile=3: a trace is written to a folder"):
+    with pytest.raises(tj.UserError, match="--profile=3: a trace is written to a folder"):
         args.run(args)

@@ -6,22 +6,20 @@ from dataclasses import replace
 import pytest
 import yaml
 
+import transformer_jax as tj
 from tests.formats import exporter_suite as suite
 from tests.pages import ROOT
 from transformer_jax.commands.main import main
-from transformer_jax.data.config import Corpus
-from transformer_jax.data.sources.files import Files
 from transformer_jax.formats.card import card
 from transformer_jax.formats.exporters import EXPORTERS
 from transformer_jax.formats.marian.bergamot import Bergamot
 from transformer_jax.formats.run_folder import write_run
-from transformer_jax.runs.folder import open_run
 
 
 @pytest.fixture
 def run(tmp_path):
     model = suite.random_model(suite.small(), suite.tokenizers())
-    source = Files(train_source=("/secret/place/train.en",), train_target=("/secret/train.de",))
+    source = tj.Files(train_source=("/secret/place/train.en",), train_target=("/secret/train.de",))
     data = replace(model.config.data, source=source, source_language="en", target_language="de")
     write_run(tmp_path / "run", model._replace(config=replace(model.config, data=data)))
     return tmp_path / "run"
@@ -70,13 +68,13 @@ def test_every_format_says_how_its_folder_is_used():
 
 def with_data(run, **changes):
     """The run, whose config says something else of its data."""
-    opened = open_run(run)
+    opened = tj.open_run(run)
     data = replace(opened.config.data, **changes)
     return replace(opened, config=replace(opened.config, data=data))
 
 
 def test_no_folder_of_the_machine_is_shown_and_languages_are_those_of_the_files(run):
-    source = Files(("/home/John (work),b/p/train.en",), ("data/private/train.de",))
+    source = tj.Files(("/home/John (work),b/p/train.en",), ("data/private/train.de",))
     changed = with_data(run, source=source, source_language=None, target_language=None)
     exporter = Bergamot(quantization="int8", sentences="/home/me/secret/cal.txt")
     text = card(changed, exporter, None)
@@ -86,9 +84,9 @@ def test_no_folder_of_the_machine_is_shown_and_languages_are_those_of_the_files(
 
 
 def test_each_direction_is_named(run):
-    source = open_run(run).config.data.source
-    corpora = tuple(Corpus(source, languages=("en", each)) for each in ("de", "fr"))
-    text = card(with_data(run, source=Files(), corpora=corpora), Bergamot(), None)
+    source = tj.open_run(run).config.data.source
+    corpora = tuple(tj.Corpus(source, languages=("en", each)) for each in ("de", "fr"))
+    text = card(with_data(run, source=tj.Files(), corpora=corpora), Bergamot(), None)
     assert "# Translation from en into de; from en into fr\n" in text
     assert text.count("train.en") == 2
 

@@ -7,15 +7,13 @@ import jax
 import numpy as np
 import pytest
 
+import transformer_jax as tj
 from tests.formats.published import CASES, SOURCES, TARGETS, Case
 from tests.formats.runtimes import orders
 from tests.oracles import need
-from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.formats.families import FAMILIES
 from transformer_jax.formats.family import Languages, Published
 from transformer_jax.formats.import_model import open_folder, read_model
-from transformer_jax.runs.folder import Run
 from transformer_jax.vocabulary import BOS_ID, EOS_ID
 from transformer_jax.weights.weights import Stored, Weights
 
@@ -34,7 +32,7 @@ class Both:
     path: Any
     model: Any
     tokenizer: Any
-    run: Run
+    run: tj.Run
     published: Published
     source_order: np.ndarray  #: their id of each of our source ids
     order: np.ndarray  #: and target ids
@@ -112,10 +110,10 @@ def test_log_probabilities_are_equal(both):
 
 @pytest.mark.parametrize(("beams", "patience"), [(1, None), (4, None), (4, 1.0)])
 def test_greedy_and_beam_search_find_the_same_tokens(both, beams, patience):
-    method = Greedy()
+    method = tj.Greedy()
     if beams > 1:
         # With a length penalty Transformers compares what was cut at the limit with what ended.
-        method = Beam(beam_size=beams, length_penalty=0.0, patience=patience)
+        method = tj.Beam(beam_size=beams, length_penalty=0.0, patience=patience)
     decoded = both.run.translator().n_best(
         [both.case.tag + text for text in SOURCES],
         1,

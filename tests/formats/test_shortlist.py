@@ -8,8 +8,6 @@ import pytest
 import transformer_jax as tj
 from transformer_jax.data.alignments import words
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.errors import UserError
 from transformer_jax.formats.marian.shortlist import (
     count_links,
     most_linked,
@@ -24,7 +22,7 @@ PAIRS = generate(5, 200)
 @pytest.fixture(scope="module", params=[True, False], ids=["joint", "apart"])
 def tokenizers(request):
     size = 700 if request.param else 500
-    return train_tokenizers(tj.TokenizerConfig(vocab_size=size, joint=request.param), PAIRS)
+    return tj.train_tokenizers(tj.TokenizerConfig(vocab_size=size, joint=request.param), PAIRS)
 
 
 def test_the_most_linked_pieces_are_listed(tokenizers):
@@ -82,10 +80,10 @@ def test_what_does_not_go_together_is_one_line(tokenizers, tmp_path):
     files = [str(tmp_path / name) for name in ("in.en", "in.de", "in.align")]
     for name, lines in zip(files, (["A dog."] * 3, ["Ein Hund."] * 3, ["0-0"] * 2), strict=True):
         Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    with pytest.raises(UserError, match="in.en has 3 lines and .*in.align has 2"):
+    with pytest.raises(tj.UserError, match="in.en has 3 lines and .*in.align has 2"):
         shortlist_of(files, tokenizers)
     Path(files[2]).write_text("0-0\n1-7\n0-0\n", encoding="utf-8")
-    with pytest.raises(UserError, match="in.align:2: the link 1-7 is to a target word"):
+    with pytest.raises(tj.UserError, match="in.align:2: the link 1-7 is to a target word"):
         shortlist_of(files, tokenizers)
-    with pytest.raises(UserError, match=r"none.align: cannot be read"):
+    with pytest.raises(tj.UserError, match=r"none.align: cannot be read"):
         shortlist_of([*files[:2], str(tmp_path / "none.align")], tokenizers)

@@ -9,17 +9,11 @@ from pathlib import Path
 import jax
 import pytest
 
+import transformer_jax as tj
 from tests.devices import environment
 from transformer_jax.commands.main import main
 from transformer_jax.config import Config, TrainConfig, override
-from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.tokenizer_training import train_tokenizer
-from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.errors import UserError
-from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.optimizers.schedules import RsqrtSchedule
-from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.plan.devices import GIB, Device, Target
 from transformer_jax.plan.gpu import gpu_node
 from transformer_jax.plan.planner import largest_rows, largest_that_fits, make_plan, rows_that_fill
@@ -29,15 +23,15 @@ from transformer_jax.plan.text import as_text
 from transformer_jax.plan.topologies import described, this_machine
 
 ROOT = Path(__file__).parents[2]
-STACK = StackConfig(num_layers=1)
+STACK = tj.StackConfig(num_layers=1)
 CONFIG = Config(
-    tokenizer=TokenizerConfig(vocab_size=64, byte_fallback=False),
-    batch=BatchConfig(tokens=256, max_length=16),
-    model=ModelConfig(
+    tokenizer=tj.TokenizerConfig(vocab_size=64, byte_fallback=False),
+    batch=tj.BatchConfig(tokens=256, max_length=16),
+    model=tj.ModelConfig(
         d_model=16, d_ff=32, num_heads=4, encoder=STACK, decoder=STACK, max_length=32
     ),
-    train=TrainConfig(steps=10, schedule=RsqrtSchedule(learning_rate=1e-3)),
-    decode=DecodeConfig(batch_size=3, method=Beam(beam_size=2), max_source_length=16),
+    train=TrainConfig(steps=10, schedule=tj.RsqrtSchedule(learning_rate=1e-3)),
+    decode=tj.DecodeConfig(batch_size=3, method=tj.Beam(beam_size=2), max_source_length=16),
 )
 
 
@@ -107,9 +101,11 @@ def test_int8_weights_take_a_quarter_of_the_memory_in_decoding():
 @pytest.mark.parametrize(("languages", "tags"), [([], 0), (["de", "fr", "nl"], 3)])
 def test_a_given_tokenizer_and_the_tags_determine_the_vocabulary_size(languages, tags, tmp_path):
     path = tmp_path / "given.model"
-    path.write_bytes(train_tokenizer(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50).model)
-    data = DataConfig(corpora=tuple(Corpus(languages=("en", code)) for code in languages))
-    tokenizer = TokenizerConfig(source_model=str(path))
+    path.write_bytes(
+        train_tokenizer(tj.TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50).model
+    )
+    data = tj.DataConfig(corpora=tuple(tj.Corpus(languages=("en", code)) for code in languages))
+    tokenizer = tj.TokenizerConfig(source_model=str(path))
     config = dataclasses.replace(CONFIG, tokenizer=tokenizer, data=data)
     model = Compiler(config, Target(jax.devices()[:1])).config.model
     assert model.source_vocab_size == model.target_vocab_size == 270 + tags
@@ -156,13 +152,13 @@ def test_the_largest_batch_is_found_by_compiling(made):
 
 def test_settings_that_cannot_work_are_refused():
     here = Target(jax.devices()[:1])
-    with pytest.raises(UserError, match="--plan_length=64.*max_length=32"):
+    with pytest.raises(tj.UserError, match="--plan_length=64.*max_length=32"):
         make_plan(CONFIG, here, length=64)
-    small = dataclasses.replace(CONFIG, batch=BatchConfig(tokens=8, max_length=16))
-    with pytest.raises(UserError, match="set it to at least 16"):
+    small = dataclasses.replace(CONFIG, batch=tj.BatchConfig(tokens=8, max_length=16))
+    with pytest.raises(tj.UserError, match="set it to at least 16"):
         make_plan(small, here)
-    with pytest.raises(UserError, match="does not fit 1 devices"):
-        make_plan(dataclasses.replace(CONFIG, mesh=MeshConfig(data=3)), here)
+    with pytest.raises(tj.UserError, match="does not fit 1 devices"):
+        make_plan(dataclasses.replace(CONFIG, mesh=tj.MeshConfig(data=3)), here)
 
 
 def on_tpus(plan, count=1, **changes):
@@ -226,7 +222,7 @@ WRONG = "v5e v5e: v3:2x2 v5e:2xa v5e:0x4 2x4 h100 h100:0 h100:9 h100:8x h100:8x0
 
 @pytest.mark.parametrize("name", WRONG.split())
 def test_wrong_names_are_refused(name):
-    with pytest.raises(UserError, match=f"--plan_topology={name}: expected"):
+    with pytest.raises(tj.UserError, match=f"--plan_topology={name}: expected"):
         described(name)
 
 
@@ -245,7 +241,7 @@ def test_only_the_text_of_a_training_step_is_read(monkeypatch):
     reason="the compiler is installed",
 )
 def test_without_the_compiler_a_plan_for_gpus_says_what_to_install():
-    with pytest.raises(UserError, match="--plan_topology=h100:8 needs .* jax-cuda13-plugin"):
+    with pytest.raises(tj.UserError, match="--plan_topology=h100:8 needs .* jax-cuda13-plugin"):
         gpu_node("h100:8")
 
 

@@ -11,8 +11,6 @@ from transformer_jax.commands.distil import translations
 from transformer_jax.commands.main import main
 from transformer_jax.data.sources.files import read_scored
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.errors import UserError
 
 OPTIONS = {"most_words": 9, "least": None, "keep_all": False, "num_held_out": 0}
 
@@ -87,9 +85,9 @@ def test_a_least_score_of_zero_counts_and_rows_without_a_score_have_it(tmp_path)
 
 
 def test_a_text_in_other_scripts_is_refused():
-    with pytest.raises(UserError, match="2 of 2 rows are not in the scripts of en and de"):
+    with pytest.raises(tj.UserError, match="2 of 2 rows are not in the scripts of en and de"):
         chosen([("кошка", "die Katze", 0.0), ("собака", "der Hund", 0.0)])
-    with pytest.raises(UserError, match="no row is left to train on: blank 1"):
+    with pytest.raises(tj.UserError, match="no row is left to train on: blank 1"):
         chosen([("a", "", 0.0)])
 
 
@@ -112,7 +110,7 @@ def test_a_text_in_other_scripts_is_refused():
 def test_damaged_files_end_in_one_line(name, content, message, tmp_path):
     path = tmp_path / name
     path.write_text(content)
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(tj.UserError, match=message) as error:
         list(read_scored(str(path), ("en", "de")))
     assert "\n" not in str(error.value)
 
@@ -184,7 +182,7 @@ def test_what_cannot_work_ends_in_one_line(place, tmp_path, refused, flags, mess
 
 
 def test_a_tokenizer_of_another_alphabet_is_refused(place, tmp_path, refused):
-    model = train_tokenizers(tj.TokenizerConfig(vocab_size=350), generate(3, 60)).source.model
+    model = tj.train_tokenizers(tj.TokenizerConfig(vocab_size=350), generate(3, 60)).source.model
     (tmp_path / "joint.model").write_bytes(model)
     words = ["собака", "кошка", "книга"]
     rows = [f"the dog {i}\t{' '.join(words[: 1 + i % 3])} {i}\n" for i in range(20)]

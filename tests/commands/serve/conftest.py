@@ -8,16 +8,10 @@ import httpx
 import jax
 import pytest
 
+import transformer_jax as tj
 from tests.oracles import need
 from tests.small import small_model
-from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models.api import init
-from transformer_jax.models.config import StackConfig
-from transformer_jax.translation.translator import Translator
 
 
 @pytest.fixture(scope="session")
@@ -25,17 +19,17 @@ def translators():
     """(source, target) -> a translator. That from English takes 48 pieces: every sentence here."""
     need("starlette")
     pairs = generate(3, 400)
-    small = StackConfig(num_layers=1)
-    decode = DecodeConfig(method=Beam(beam_size=3), batch_size=2, max_length_offset=3)
+    small = tj.StackConfig(num_layers=1)
+    decode = tj.DecodeConfig(method=tj.Beam(beam_size=3), batch_size=2, max_length_offset=3)
     found = {}
     for seed, (source, target) in enumerate([("en", "de"), ("de", "en")]):
         texts = pairs if source == "en" else [(de, en) for en, de in pairs]
-        tokenizers = train_tokenizers(TokenizerConfig(vocab_size=400), texts)
+        tokenizers = tj.train_tokenizers(tj.TokenizerConfig(vocab_size=400), texts)
         config = small_model(400, both=small, d_ff=16, max_length={"en": 48, "de": 24}[source])
-        params = init(config, jax.random.key(seed))
+        params = tj.init(config, jax.random.key(seed))
         # Flat distributions would make every translation run to its limit.
         params = jax.tree.map(lambda x: 3 * x, params)
-        found[source, target] = Translator(config, params, tokenizers, decode)
+        found[source, target] = tj.Translator(config, params, tokenizers, decode)
     return found
 
 

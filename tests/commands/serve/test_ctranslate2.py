@@ -15,18 +15,15 @@ from tests.oracles import need
 
 need("ctranslate2")
 
+import transformer_jax as tj  # noqa: E402
 from tests.formats import exporter_suite as suite  # noqa: E402
 from transformer_jax.commands.serve.engine import Sentence  # noqa: E402
 from transformer_jax.commands.serve.engines import open_engine  # noqa: E402
-from transformer_jax.data.config import DataConfig  # noqa: E402
-from transformer_jax.decoding.beam import Beam  # noqa: E402
-from transformer_jax.errors import UserError  # noqa: E402
 from transformer_jax.formats.run_folder import write_run  # noqa: E402
 from transformer_jax.models import api  # noqa: E402
-from transformer_jax.runs.folder import open_run  # noqa: E402
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID  # noqa: E402
 
-POWER = Beam(beam_size=3, length_penalty=0.8, length_penalty_form="power")
+POWER = tj.Beam(beam_size=3, length_penalty=0.8, length_penalty_form="power")
 TEXTS = ["the dog sees a cat", "an old man", "his long book here today"]
 
 
@@ -37,7 +34,7 @@ def run(place):  # noqa: F811
     model = "--config.model.matmul_dtype=float32", "--config.model.d_model=32"
     status, line = command(*training(place, place / "run", *steps, *model))
     assert status == 0, line
-    return open_run(place / "run")
+    return tj.open_run(place / "run")
 
 
 def log_prob(run, source, target, num_forced=0):
@@ -74,7 +71,7 @@ def test_its_scores_are_ours(run):
 
 def test_it_begins_with_the_token_of_the_target_language(tmp_path):
     model = suite.random_model(suite.small(), suite.language_tokenizers())
-    data = DataConfig(source_language="en", target_language="de")
+    data = tj.DataConfig(source_language="en", target_language="de")
     config = replace(model.config, data=data)
     run = write_run(tmp_path / "run", model._replace(config=config))
     source = run.tokenizers().source
@@ -100,5 +97,5 @@ def test_it_begins_with_the_token_of_the_target_language(tmp_path):
     ],
 )
 def test_what_it_cannot_do_is_refused(run, kind, options, words):
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(tj.UserError, match=words):
         open_engine(kind, run, "best", **options)

@@ -4,31 +4,26 @@ import httpx
 import jax
 import pytest
 
+import transformer_jax as tj
 from tests.commands.serve.conftest import served
 from tests.oracles import apart, need
 from tests.small import small_model
-from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import Tags, with_tags
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models.api import init
 from transformer_jax.translation.documents import Tally
-from transformer_jax.translation.translator import Translator
 
 
 @pytest.fixture(scope="module")
 def translator():
     need("starlette")
     apart("it compiles a server of blocks")
-    trained = train_tokenizers(TokenizerConfig(vocab_size=400), generate(3, 400))
+    trained = tj.train_tokenizers(tj.TokenizerConfig(vocab_size=400), generate(3, 400))
     both = with_tags(trained.source, Tags(separator=True))
     config = small_model(both.vocab_size, d_ff=16, max_length=128)
-    params = jax.tree.map(lambda x: 3 * x, init(config, jax.random.key(0)))
-    decode = DecodeConfig(method=Beam(beam_size=2), batch_size=8, context_tokens=100)
-    return Translator(config, params, Tokenizers(both, both), decode)
+    params = jax.tree.map(lambda x: 3 * x, tj.init(config, jax.random.key(0)))
+    decode = tj.DecodeConfig(method=tj.Beam(beam_size=2), batch_size=8, context_tokens=100)
+    return tj.Translator(config, params, Tokenizers(both, both), decode)
 
 
 @pytest.fixture(scope="module")

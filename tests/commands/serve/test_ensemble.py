@@ -3,14 +3,12 @@
 import httpx
 import pytest
 
+import transformer_jax as tj
 from tests.commands.serve.conftest import served
 from tests.quick import quick
 from tests.untrained import untrained_run
 from transformer_jax.commands.main import parse
 from transformer_jax.commands.run_flags import chosen_runs
-from transformer_jax.data.config import DataConfig
-from transformer_jax.runs.ensemble import open_ensemble
-from transformer_jax.runs.folder import open_run
 
 TEXT = "The dog sleeps."
 
@@ -19,7 +17,7 @@ TEXT = "The dog sleeps."
 def folders(translators, tmp_path_factory):
     """Two runs of one direction and different parameters."""
     translator, folders = translators["en", "de"], []
-    data = DataConfig(source_language="en", target_language="de")
+    data = tj.DataConfig(source_language="en", target_language="de")
     for seed in (1, 2):
         folders.append(tmp_path_factory.mktemp("runs") / str(seed))
         of_run = translator.tokenizers, data, translator.decode_config
@@ -34,8 +32,8 @@ def test_runs_of_one_direction_answer_together(folders, mean):
     workdirs = [f"--workdir={folder}" for folder in folders]
     args = parse(["serve", *workdirs, f"--ensemble_mean={mean}"])
     ((run, decoding),) = chosen_runs(args)
-    (together,) = open_ensemble(folders, mean=mean).translator().translate([TEXT])
-    alone = {open_run(folder).translator().translate([TEXT])[0] for folder in folders}
+    (together,) = tj.open_ensemble(folders, mean=mean).translator().translate([TEXT])
+    alone = {tj.open_run(folder).translator().translate([TEXT])[0] for folder in folders}
     assert together not in alone
     with served([open_engine(args.engine, run, args.checkpoint, **decoding)], ready=True) as url:
         form = {"q": TEXT, "source": "en", "target": "de"}
