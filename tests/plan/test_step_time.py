@@ -98,10 +98,6 @@ def test_the_parts_add_up_to_the_computing_time():
     )
 
 
-def test_there_is_no_estimate_for_an_unknown_device():
-    assert estimate(parse(STEP), Target(jax.devices()[:1])) is None
-
-
 @pytest.mark.parametrize("part", PARTS)
 def test_the_patterns_match_names_of_the_model(part, compiled_step):
     """If a module were renamed, its time would silently count for the rest."""
