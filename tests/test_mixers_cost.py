@@ -6,13 +6,12 @@ at most double its temporary memory and its FLOPs, within the margins below, fro
 tokens to 8,192; one that does must not.
 
 XLA counts the body of a loop once, however often it runs, which flatters everything that
-works in chunks. So beside XLA's FLOPs stand those of the traced program, in which a loop
-counts as often as it runs, and both are held to the margin.
+works in chunks. So beside XLA's FLOPs stand those of the products of the traced program, in which a
+loop counts as often as it runs, and both are held to the margin.
 
     pytest -m slow -s tests/test_mixers_cost.py     # prints the table
 """
 
-import math
 from functools import cache
 
 import jax
@@ -23,6 +22,7 @@ from jax.extend.core import jaxprs_in_params
 
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.models.flops import count
 from transformer_jax.positions.base import Position, PositionConfig
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
@@ -92,33 +92,14 @@ def traced(name, role, length):
 
 @cache
 def costs(name, role, length):
-    """(XLA's FLOPs, the traced program's FLOPs, bytes of temporary memory)."""
+    """(XLA's FLOPs, those of the traced program's products, bytes of temporary memory)."""
     program = traced(name, role, length)
     compiled = program.lower().compile()
     return (
         compiled.cost_analysis()["flops"],
-        flops(program.jaxpr.jaxpr),
+        count(program.jaxpr),
         compiled.memory_analysis().temp_size_in_bytes,
     )
-
-
-def flops(jaxpr):
-    """Products count two for each multiplication, everything else one for each element."""
-    total = 0
-    for eqn in jaxpr.eqns:
-        sizes = [math.prod(var.aval.shape) for var in eqn.outvars if hasattr(var.aval, "shape")]
-        bodies = [flops(body) for body in jaxprs_in_params(eqn.params)]
-        if bodies:
-            total += sum(bodies) * eqn.params.get("length", 1)
-        elif eqn.primitive.name == "dot_general":
-            (contracted, _), _ = eqn.params["dimension_numbers"]
-            shape = eqn.invars[0].aval.shape
-            total += 2 * sizes[0] * math.prod(shape[axis] for axis in contracted)
-        elif eqn.primitive.name == "fft":
-            total += 5 * max(sizes) * math.log2(math.prod(eqn.params["fft_lengths"]))
-        else:
-            total += sum(sizes)
-    return total
 
 
 def shapes(jaxpr):
@@ -164,11 +145,3 @@ def test_only_a_quadratic_mixer_builds_an_array_of_length_by_length(name, role):
 def test_the_search_for_such_arrays_finds_them():
     assert (1, HEADS, FROM, FROM) in square("full", "decoder")
     assert (1, HEADS, FROM, FROM) in square("full", "cross")
-
-
-def test_a_loop_counts_as_often_as_it_runs():
-    def program(w):
-        return jax.lax.scan(lambda x, _: (x @ w, None), w, length=7)[0]
-
-    w = jax.ShapeDtypeStruct((16, 16), jnp.float32)
-    assert flops(jax.jit(program).trace(w).jaxpr.jaxpr) == 7 * 2 * 16**3
