@@ -17,13 +17,11 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import pytest
-from flax import linen as nn
 from jax.extend.core import jaxprs_in_params
 
-from transformer_jax.mixers.base import MixerContext
+import transformer_jax as tj
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.flops import count
-from transformer_jax.positions.base import Position, PositionConfig
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 FROM, TO = 4096, 8192
@@ -47,47 +45,26 @@ def is_quadratic(name, role):
     return stated if role == "cross" else role in stated
 
 
-class LearnedBias(Position):
-    """The most expensive hook: a bias with parameters, which must not become an L x L array."""
-
-    def setup(self):
-        self.table = self.param("table", nn.initializers.normal(), (self.context.num_heads, 32))
-
-    def bias(self, q_positions, k_positions):
-        return self.table[:, jnp.abs(q_positions[:, None] - k_positions[None, :]) % 32]
-
-
 def traced(name, role, length):
-    """Forward and backward of sum(y * cotangent), traced for one sequence of this length."""
-    cls, causal = class_of(name, role), role == "decoder"
-    context = MixerContext(
-        d_model=D_MODEL,
-        num_heads=HEADS,
-        head_dim=D_MODEL // HEADS,
-        max_length=length,
-        causal=causal,
-    )
-    if role == "cross":
-        mixer = cls().build(context)
+    """Forward and backward of sum(y * cotangent), traced for one sequence of this length.
 
-        def forward(module, x, mask):
-            return module.read(x, module.project(x, mask))
-    else:
-        scheme = LearnedBias if "bias" in cls.honours else Position
-        mixer = cls().build(context, scheme(PositionConfig(), context))
+    With the most expensive hook: a bias with parameters, which must not become an L x L array.
+    """
+    kind, options = class_of(name, role), {}
+    if role != "cross":
+        position = tj.T5() if "bias" in kind.honours else tj.NoPosition()
+        options = {"causal": role == "decoder", "position": position}
+    layer = tj.MixerLayer(kind(), D_MODEL, HEADS, max_length=length, **options)
 
-        def forward(module, x, mask):
-            return module(x, mask)
+    def loss(params, x, mask, cotangent):
+        if role == "cross":
+            return (layer.read(params, x, layer.project(params, x, mask)) * cotangent).sum()
+        return (layer.apply(params, x, mask) * cotangent).sum()
 
     x = jax.ShapeDtypeStruct((1, length, D_MODEL), jnp.float32)
     mask = jax.ShapeDtypeStruct((1, length), bool)
-    init = lambda x, mask: mixer.init(jax.random.key(0), x, mask, method=forward)  # noqa: E731
-    variables = nn.unbox(jax.eval_shape(init, x, mask))
-
-    def loss(variables, x, mask, cotangent):
-        return (mixer.apply(variables, x, mask, method=forward) * cotangent).sum()
-
-    return jax.jit(jax.grad(loss, (0, 1))).trace(variables, x, mask, x)
+    params = jax.eval_shape(layer.init, jax.random.key(0))
+    return jax.jit(jax.grad(loss, (0, 1))).trace(params, x, mask, x)
 
 
 @cache
