@@ -144,7 +144,7 @@ def test_its_loss_is_killed_and_continued_to_the_same_bits(installed, tmp_path):
     assert repr(whole) == "TrainState(step=6, 4,848 parameters)"
 
 
-def test_its_rules_hold_and_its_gradient_is_a_finite_difference(run, installed):
+def test_its_rule_holds_and_its_gradient_is_a_finite_difference(run, installed):
     from acme_mt import loop
 
     translator = run.translator("latest")
@@ -154,9 +154,6 @@ def test_its_rules_hold_and_its_gradient_is_a_finite_difference(run, installed):
     banned = free.tokens[0]
     for best in translator.n_best(texts, 2, method=loop.never(banned, size))[0]:
         assert banned not in best.tokens
-    wanted = next(piece for piece in range(10, size) if piece not in free.tokens)
-    for best in translator.n_best(texts, 2, method=loop.always(wanted, size))[0]:
-        assert wanted in best.tokens[:-1] or best.is_cut
     own = run.translator("latest", method=loop.never(banned, size))
     assert banned not in own.decode(texts, max_length_offset=5).translations[0][0].tokens
     begun, *_ = own.decode(texts, target_prefix=[[banned]]).translations[0]

@@ -66,16 +66,6 @@ def never(piece: int, size: int) -> tj.Constrained:
     return tj.Constrained(tj.Beam(2), lambda prefix, position: jnp.arange(size) != piece)
 
 
-def always(piece: int, size: int) -> tj.Constrained:
-    """A beam of two that does not end before it has written a piece."""
-    eos = 2
-
-    def rule(prefix_BZT: jax.Array, position: jax.Array) -> jax.Array:
-        return (prefix_BZT == piece).any(-1, keepdims=True) | (jnp.arange(size) != eos)
-
-    return tj.Constrained(tj.Beam(2), rule)
-
-
 def gradient_by_source(params: Any, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, Any]:
     """The gradient of a sum of logits by the embeddings of the source, and the sum by them."""
     target_in = tj.shift_right(batch["target"])
