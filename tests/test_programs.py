@@ -32,20 +32,6 @@ def test_a_file_above_its_limit_fails_the_run(monkeypatch) -> None:
     assert status_of(above) == 1
 
 
-def test_programs_are_counted_and_those_of_the_cache_too() -> None:
-    import jax
-    import jax.numpy as jnp
-
-    plugin = programs.Programs()
-    plugin.pytest_collection_finish(None)
-    x = jnp.arange(7)
-    plugin.of_process = 0
-    double = lambda x: 2 * x + 1  # noqa: E731
-    jax.jit(double)(x).block_until_ready()
-    jax.jit(double)(x).block_until_ready()  # the same program
-    assert plugin.of_process == 1
-
-
 def test_every_exception_is_a_file_with_a_reason() -> None:
     for name, (limit, reason) in programs.EXCEPTIONS.items():
         assert limit > programs.LIMIT and reason and (programs.ROOT / name).is_file(), name
