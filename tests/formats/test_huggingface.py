@@ -13,6 +13,7 @@ from tests.formats.exporter_suite import both
 from tests.formats.published import CASES, SOURCES, TARGETS
 from tests.formats.runtimes import InTransformers, check_texts
 from tests.oracles import need
+from tests.quick import quick
 from transformer_jax.data.mapped_tokenizer import Tags, with_tags
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_pair import Tokenizers
@@ -163,37 +164,15 @@ def test_a_family_that_is_asked_for_and_does_not_fit(tokenizers):
         HuggingFace(family="m2m_100").check(tj.Config(model=suite.small(**MARIAN)))
 
 
-def test_mbart_is_refused(tmp_path):
-    (tmp_path / "published").mkdir()
-    CASES["mbart-50"].build(tmp_path / "published")
-    run = CASES["mbart-50"].imported(tmp_path / "published", tmp_path / "run")
-    with pytest.raises(tj.UserError, match="encoder.position=learned"):
-        tj.export(run, "huggingface", tmp_path / "out", checkpoint="latest")
-    assert not (tmp_path / "out").exists()
+EXPRESSED = [name for name in CASES if not name.startswith("mbart")]
 
 
-#: One case of each tokenizer; the others take a minute.
-QUICK = ("marian", "nllb", "t5")
-
-
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
-        for name in CASES
-        if not name.startswith("mbart")
-    ]
-)
-def imported(request, tmp_path):
-    """(case, the original tokenizer, the run)."""
-    case = CASES[request.param]
+@pytest.mark.parametrize("name", quick(EXPRESSED, "marian", "nllb", "t5"))  # each tokenizer
+def test_published_models_go_through(name, tmp_path):
+    case = CASES[name]
     (tmp_path / "published").mkdir()
     _, tokenizer = case.build(tmp_path / "published")
-
-    return case, tokenizer, case.imported(tmp_path / "published", tmp_path / "run")
-
-
-def test_published_models_go_through(imported, tmp_path):
-    case, tokenizer, run = imported
+    run = case.imported(tmp_path / "published", tmp_path / "run")
     tj.export(run, "huggingface", tmp_path / "out", checkpoint="latest")
     model = TrainedModel(run.config, run.params("latest"), run.tokenizers())
     theirs = InTransformers(tmp_path / "out", model)
