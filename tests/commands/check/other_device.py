@@ -10,24 +10,14 @@ import jax
 from tests.programs import Programs
 from transformer_jax.commands.check import numbers
 
-
-def main() -> None:
-    """Counts from here on, since the first use of JAX may compile."""
-    counter = Programs()
-    counter.pytest_collection_finish(None)
-    cpu, here = jax.devices()[:2]
-    (job,) = (job for job in numbers.jobs(here, cpu) if job.name == "full")
-    compiled = {name: lower().compile() for name, lower in job.programs.items()}
-    devices = {name: device_of(program) for name, program in compiled.items()}
-    rows = {row.name: row.is_ok for row in job.rows(compiled)}
-    print(json.dumps({"rows": rows, "programs": counter.of_process, "devices": devices}))
-
-
-def device_of(program):
-    """The number of the device that a program runs on."""
+cpu, here = jax.devices()[:2]  # the first use of JAX may compile
+counter = Programs()
+counter.pytest_collection_finish(None)
+(job,) = (job for job in numbers.jobs(here, cpu) if job.name == "full")
+compiled = {name: lower().compile() for name, lower in job.programs.items()}
+devices = {}
+for name, program in compiled.items():
     (device,) = jax.tree.leaves(program.input_shardings)[0].device_set
-    return device.id
-
-
-if __name__ == "__main__":
-    main()
+    devices[name] = device.id
+rows = {row.name: row.is_ok for row in job.rows(compiled)}
+print(json.dumps({"rows": rows, "programs": counter.of_process, "devices": devices}))
