@@ -322,6 +322,7 @@ def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
             "train.early_stopping=3 needs a validation set",
         ),
         (["--beam_size=3"], "unknown argument --beam_size=3"),
+        (["--candidates=all"], "--candidates=all is for --translations"),
         (["--config.train.teacher=word_level(run={place}/none)"], "train.teacher.run="),
         (
             ["--config.train.teacher=word_level(run={place}/teacher)"]

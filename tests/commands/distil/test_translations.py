@@ -193,8 +193,3 @@ def test_a_tokenizer_of_another_alphabet_is_refused(place, tmp_path, refused):
     flags += [f"--config.tokenizer.source_model={tmp_path / 'joint.model'}"]
     line = refused(["distil", *flags])
     assert "joint.model does not know the alphabet of" in line and "train.target" in line
-
-
-def test_candidates_go_with_translations(tmp_path, refused):
-    flags = ["--teacher=x", "--candidates=all", "--config=quickstart", f"--workdir={tmp_path}"]
-    assert "--candidates=all is for --translations" in refused(["distil", *flags])
