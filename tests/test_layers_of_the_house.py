@@ -180,20 +180,16 @@ def module_names() -> list[str]:
 
 
 REPORT = """
+import importlib
 import json
 import sys
 
-heavy = json.loads(sys.argv[1])
-modules = json.loads(sys.argv[2])
-
-import importlib
-
+heavy, modules = map(json.loads, sys.argv[1:])
 for name in modules:
-    before = set(sys.modules)
     importlib.import_module(name)
-    fresh = [module for module in heavy if module in sys.modules and module not in before]
-    if fresh:
-        print(f"{name} imports {', '.join(fresh)}")
+    for each in sys.modules.keys() & heavy:
+        heavy.remove(each)
+        print(f"{name} imports {each}")
 
 if "jax" in sys.modules:
     from jax._src import xla_bridge
