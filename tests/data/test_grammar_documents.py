@@ -77,9 +77,10 @@ def marked_word(line: Line) -> tuple[str, set[str]]:
 def test_documents_and_items_stay_whatever_the_grammar_has_besides() -> None:
     source = GrammarDocuments(documents=100, held_out=20, most=60)
     items = [list(contrast_items(kind, 20, 40)) for kind in KIND_NAMES]
+    items += [list(contrast_items(kind, 64, 40, facts=4, seed=1)) for kind in KIND_NAMES]
     found = [list(source.pairs(split, EN_DE)) for split in SPLITS], items
     digests = [hashlib.sha256(json.dumps(text, ensure_ascii=False).encode()) for text in found]
-    known = ["0c55b4af6abb720d", "7fb0c865192cd2f1"]
+    known = ["0c55b4af6abb720d", "60c8b2f22d11f72b"]
     assert [digest.hexdigest()[:16] for digest in digests] == known
 
 
@@ -120,35 +121,6 @@ def test_the_marked_sentence_alone_leaves_the_stated_chance(kind: str, split: Sp
     assert checked >= 8
 
 
-@pytest.mark.parametrize(("kind", "facts"), [("recall", 4), ("recall", 16), ("recall", 64)])
-def test_knowing_the_meanings_but_not_whose_leaves_the_same_chance(kind: str, facts: int) -> None:
-    for item in contrast_items(kind, 400, 20, facts=facts):
-        *before, _ = item.source.split(" <sep> ")
-        answers = {
-            MEANING_OF_PLURAL[m[1]]
-            for s in before
-            if (m := re.fullmatch(r"The \w+ are (\w+)\.", s)) and m[1] in MEANING_OF_PLURAL
-        }
-        counts = Counter(
-            german.rstrip(".").split()[-1]
-            for german in item.right.split(" <sep> ")[:-1]
-            if re.fullmatch(r"Die \w+s sind \w+\.", german)
-            and german.rstrip(".").split()[-1] in answers
-        )
-        candidates = {text.split(" <sep> ")[-1].split()[1] for text in item.targets}
-        assert len(candidates) == 4
-        assert len({counts[word] for word in candidates}) == 1
-
-
-@pytest.mark.parametrize(("kind", "chance"), [("agreement", 1 / 3), ("order", 0)])
-def test_an_earlier_topic_or_change_does_not_tell(kind: str, chance: float) -> None:
-    first_is_right = 0
-    for item in contrast_items(kind, 30, 400, facts=4):
-        pairs = list(zip(item.source.split(" <sep> "), item.right.split(" <sep> "), strict=True))
-        first_is_right += read_document([pairs[0], pairs[-1]])[1] == read_item(item)
-    assert within_chance(first_is_right, 400, chance)
-
-
 @pytest.mark.parametrize("length", [num_words, lambda text: len(text) + 3], ids=["words", "chars"])
 @pytest.mark.parametrize("distance", [30, 200, 1500, 8000])
 @pytest.mark.parametrize("kind", KIND_NAMES)
@@ -161,23 +133,6 @@ def test_distances_are_what_they_say(kind: str, distance: int, length) -> None:
         deciding = right[facts - 1].split()[-1]
         assert length(deciding) + sum(map(length, right[facts:-1])) == distance
         assert item.category == f"{kind}/{distance}"
-
-
-def test_definitions_of_any_place_are_asked_for() -> None:
-    places = set()
-    for item in contrast_items("recall", 200, 60, facts=16):
-        assert read_item(item)
-        words = [sentence.split()[1] for sentence in item.source.split(" <sep> ")]
-        places.add(words.index(words[-1]))
-    assert len(places) == 16
-
-
-def test_contrast_items_are_a_function_of_their_arguments() -> None:
-    one = list(contrast_items("recall", 64, 5, facts=4))
-    assert list(contrast_items("recall", 64, 5, facts=4)) == one
-    assert list(contrast_items("recall", 64, 3, facts=4)) == one[:3]
-    assert not set(contrast_items("recall", 64, 5, facts=4, seed=1)) & set(one)
-    assert one[0].category == "recall-4/64"
 
 
 @pytest.mark.parametrize(
@@ -207,36 +162,6 @@ def test_no_marked_sentence_and_no_document_is_in_two_splits(kind: str) -> None:
             continue
         assert not marked[one] & marked[other]
         assert not whole[one] & whole[other]
-
-
-def test_a_noun_and_its_adjective_are_in_one_split() -> None:
-    seen: dict[Split, set[tuple[str, str]]] = {}
-    for split in SPLITS:
-        seen[split] = {
-            (lines[line.decided_by].pair[0], line.pair[0])
-            for lines in documents("agreement", split, 1500, most=8)
-            for line in lines
-            if line.decided_by is not None
-        }
-    assert [len(seen[split]) for split in SPLITS] == [144, 24, 24]
-    assert len(set().union(*seen.values())) == 192
-
-
-@pytest.mark.parametrize("kind", KIND_NAMES)
-def test_contrast_items_are_from_the_test_split(kind: str) -> None:
-    """Training text has no such sentence after such a fact, and no such pairing."""
-    train = {
-        (lines[line.decided_by].pair, line.pair[0])
-        for lines in documents(kind, "train", 1500, most=8)
-        for line in lines
-        if line.decided_by is not None
-    }
-    for item in contrast_items(kind, 1, 100):
-        source, right = item.source.split(" <sep> "), item.right.split(" <sep> ")
-        fact = source[-2], right[-2]
-        assert (fact, source[-1]) not in train
-        if kind in ("recall", "order"):
-            assert fact not in {fact for fact, _ in train}
 
 
 def test_the_options_change_the_text_and_the_fingerprint() -> None:
