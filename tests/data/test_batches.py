@@ -4,7 +4,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from transformer_jax.data.batch_shapes import Visits, assign_boxes, choose_boxes, length_histogram
 from transformer_jax.data.batches import BatchPlan, Share, Stream, make_batch
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_pairs
@@ -48,12 +47,6 @@ def test_documents_of_8192_tokens_leave_fine_steps_to_sentences():
     rng = np.random.default_rng(0)
     source = np.append(rng.integers(6, 31, 60_000), rng.integers(4000, 8193, 180))
     target = np.clip(source * rng.normal(1.0, 0.1, len(source)), 4, 8192).astype(int)
-    visits = Visits(np.array([len(source) - 180, len(source)]), np.array([1.0, 2.0]))
-    lengths, counts = length_histogram(np.stack([source, target]), visits)
-    assert counts.sum() == len(source) + 180 and len(counts) <= 1500
-    assert lengths.max(axis=1).tolist() == [source.max(), target.max()]
-    real = (source + target).sum() + (source + target)[-180:].sum()
-    assert 1 <= (lengths.sum(axis=0) @ counts) / real < 1.03
     plan = BatchPlan(source, target, BatchConfig(tokens=16_384, max_length=8192))
     assert plan.num_pairs == len(source) and plan.shapes[0][1] < 20
     assert plan.padding_fraction() < 0.15
@@ -172,19 +165,6 @@ def test_fewer_shapes_where_fewer_suffice():
     assert plan.padding_fraction() <= 0.2 and 1 < len(plan.shapes) < 12
     strict = BatchPlan(source, target, BatchConfig(tokens=2048, num_buckets=16, max_padding=0.0))
     assert len(strict.shapes) == 16 and strict.padding_fraction() < plan.padding_fraction()
-
-
-def test_two_boxes_are_the_best_two():
-    pairs = np.stack(lengths(300))
-
-    def cost(boxes):
-        return np.asarray(boxes)[assign_boxes(np.asarray(boxes), pairs)].sum()
-
-    best = min(
-        cost([(s, t), pairs.max(axis=1)]) for s in np.unique(pairs[0]) for t in np.unique(pairs[1])
-    )
-    histogram = length_histogram(pairs, Visits(np.array([300]), np.ones(1)))
-    assert cost(choose_boxes(*histogram, 2)) == best
 
 
 def test_the_largest_shape_may_have_no_pair():

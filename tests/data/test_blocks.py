@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.data import listed
 from tests.data.listed import text_of
+from tests.data.test_pipeline import needs_tensorflow
 from tests.data.test_tokenizer import sentences
 from transformer_jax.config import Config, override
 from transformer_jax.data.batches import BatchPlan, Share, Stream, make_batch
@@ -20,14 +21,13 @@ from transformer_jax.data.filters.duplicates import Duplicates
 from transformer_jax.data.filters.lengths import LengthRatio
 from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.mapped_tokenizer import Tags
-from transformer_jax.data.pipeline import in_thread, through_tensorflow
+from transformer_jax.data.pipeline import through_tensorflow
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.sources.base import BOUNDARY, Pair, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.splits import count_pairs, read_documents, read_pairs, resolve
-from transformer_jax.data.tensorflow import has_tensorflow
 from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers
 from transformer_jax.data.tokenizer_training import tokenizers_of_text, train_tokenizers
 from transformer_jax.errors import UserError
@@ -198,16 +198,14 @@ def equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     return all(np.array_equal(one[key], other[key]) for key in one | other)
 
 
-@pytest.mark.parametrize("engine", [in_thread, through_tensorflow])
-def test_the_stream_is_the_batches_from_any_position(corpus: IdCorpus, engine: Any) -> None:
-    if engine is through_tensorflow and not has_tensorflow():
-        pytest.skip("TensorFlow is not installed")
+@needs_tensorflow
+def test_the_stream_is_the_batches_from_any_position(corpus: IdCorpus) -> None:
     plan, share = plan_of(corpus), Share(row_multiple=3)
     assert plan.num_skipped > 0  # longer than max_length
     count = plan.batches_per_epoch + 4
     expected = [make_batch(Stream(corpus, plan, share), position) for position in range(count)]
     for start in (0, 5):
-        made = engine(Stream(corpus, plan, share), start)
+        made = through_tensorflow(Stream(corpus, plan, share), start)
         assert all(map(equal, islice(made, count - start), expected[start:]))
         made.close()
 

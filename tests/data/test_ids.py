@@ -177,13 +177,6 @@ def test_a_full_disk_is_one_line(data, tokenizers, monkeypatch):
         ids_of_text(data, tokenizers)
 
 
-def test_from_lists():
-    corpus = IdCorpus.from_lists([[5, 6], []], [[7], [8, 9, 10]])
-    assert corpus.source.lengths.tolist() == [3, 1] and corpus.target.lengths.tolist() == [2, 4]
-    assert corpus.target[1].tolist() == [8, 9, 10]
-    assert len(IdCorpus.from_lists([], [])) == 0
-
-
 def test_pairs_with_an_id_are_counted_once_whatever_the_side():
     corpus = IdCorpus.from_lists([[5, 6], [], [3], [3]], [[7], [3, 9, 3], [3], []])
     assert [corpus.num_with(i) for i in (3, 5, 9, 4)] == [3, 1, 1, 0]

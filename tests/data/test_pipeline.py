@@ -18,7 +18,7 @@ from transformer_jax.data.pipeline import (
     prefetched,
     through_tensorflow,
 )
-from transformer_jax.data.sentences import IdCorpus, Sentences
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.errors import UserError
@@ -70,21 +70,6 @@ def test_tf_data_continues_from_one_segment_to_the_next(corpus, plan, monkeypatc
     stream = through_tensorflow(given, 1)
     for position in range(1, 12):
         assert equal(next(stream), make_batch(given, position))
-
-
-@needs_tensorflow
-def test_tf_data_reads_a_memory_mapped_corpus(corpus, plan, tmp_path):
-    sides = []
-    for side in (corpus.source, corpus.target):
-        arrays = {}
-        for name, dtype in (("ids", "<u2"), ("offsets", "<i8")):
-            path = tmp_path / f"{len(sides)}{name}"
-            side.arrays[name].astype(dtype).tofile(path)
-            arrays[name] = np.memmap(path, dtype, mode="r")
-        sides.append(Sentences(arrays))
-    stream = through_tensorflow(Stream(IdCorpus(*sides), plan), 0)
-    for position in range(plan.batches_per_epoch):
-        assert equal(next(stream), make_batch(Stream(corpus, plan), position))
 
 
 def test_auto_uses_tf_data_if_it_is_installed_and_suits(corpus, plan, monkeypatch):

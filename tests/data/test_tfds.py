@@ -116,14 +116,6 @@ def test_splits_that_are_named_must_exist(data: DataConfig) -> None:
     assert expected in failure(without, "validation")
 
 
-def test_slices_and_hold_out(data: DataConfig) -> None:
-    sliced = change(data, train_split="train[:10]+test[:5]", validation_split=None)
-    config = replace(sliced, validation_from_train=4)
-    assert len(list(read_pairs(config, "train"))) == 11
-    assert len(list(read_pairs(config, "validation"))) == 4
-    assert fingerprint(config, "train") != fingerprint(data, "train")
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
