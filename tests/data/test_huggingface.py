@@ -83,11 +83,6 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
     assert source.fingerprint("train", ("en", "de")) != other.fingerprint("train", ("en", "de"))
 
 
-def test_a_translation_without_the_language_names_those_it_has(tmp_path: Path) -> None:
-    folder = write(tmp_path, "translation.jsonl", ODD, ("en", "fr"))
-    assert ": no column de; it has en, fr" in failure(HuggingFaceSet(folder))
-
-
 @pytest.mark.parametrize("nothing", [0, 1, 2])
 @pytest.mark.parametrize("form", ["columns", "translation", "no translation"])
 def test_rows_without_a_text_are_left_out_of_a_training_and_refused_elsewhere(
@@ -108,10 +103,18 @@ def test_rows_without_a_text_are_left_out_of_a_training_and_refused_elsewhere(
         list(source.pairs("test", ("en", "de")))
 
 
-def test_what_is_no_text_is_named(tmp_path: Path) -> None:
-    (tmp_path / "train.jsonl").write_text('{"en": "a", "de": 3}\n')
-    message = failure(HuggingFaceSet(str(tmp_path)))
-    assert "the column de holds 3, which is int and not text" in message
+def test_what_cannot_be_read_is_one_line_that_names_it(tmp_path: Path) -> None:
+    nothing = failure(HuggingFaceSet(str(tmp_path)))
+    assert nothing.startswith(f"data.source.path={tmp_path}: cannot be opened (")
+    french = write(tmp_path / "french", "translation.jsonl", ODD, ("en", "fr"))
+    assert ": no column de; it has en, fr" in failure(HuggingFaceSet(french))
+    damaged = write(tmp_path / "damaged", "parquet", ODD)
+    path = tmp_path / "damaged" / "train.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    words = f"data.source.path={damaged}: cannot read its split train ("
+    assert words in failure(HuggingFaceSet(damaged))
+    numbers = write(tmp_path / "numbers", "jsonl", [("a", 3)])  # type: ignore[list-item]
+    assert "the column de holds 3, which is int and not text" in failure(HuggingFaceSet(numbers))
 
 
 def test_splits_of_other_names(tmp_path: Path) -> None:
@@ -121,20 +124,6 @@ def test_splits_of_other_names(tmp_path: Path) -> None:
     assert not HuggingFaceSet(folder).has("validation")
     with pytest.raises(UserError, match=f"path={folder} has no split dev; it has test$"):
         HuggingFaceSet(folder, validation_split="dev").has("validation")
-
-
-def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
-    folder = write(tmp_path, "parquet", ODD)
-    path = tmp_path / "train.parquet"
-    path.write_bytes(path.read_bytes()[:-20])
-    assert f"data.source.path={folder}: cannot read its split train (" in failure(
-        HuggingFaceSet(folder)
-    )
-
-
-def test_a_folder_without_files_is_one_line(tmp_path: Path) -> None:
-    message = failure(HuggingFaceSet(str(tmp_path)))
-    assert message.startswith(f"data.source.path={tmp_path}: cannot be opened (")
 
 
 def test_a_folder_that_changes_is_read_again(tmp_path: Path) -> None:
