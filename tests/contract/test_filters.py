@@ -10,7 +10,6 @@ import pytest
 from tests.data.listed import write
 from tests.metrics.folders import metricx_folder
 from tests.oracles import need
-from transformer_jax.config import Config, override
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.filters.duplicates import Duplicates, NearDuplicates
@@ -26,7 +25,7 @@ from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.splits import fingerprint, read_pairs, resolve
 from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.settings.variants import kind_of, to_text
+from transformer_jax.settings.variants import kind_of
 
 EN_DE = ("en", "de")
 GOOD: list[Pair] = [
@@ -82,11 +81,6 @@ def test_parts_change_nothing(each: Filter) -> None:
     pairs = [*GOOD, *(pair for pairs in BAD.values() for pair in pairs), *GOOD]
     whole = judged(each, pairs)
     assert all(judged(each, pairs, part=part) == whole for part in (1, 3))
-
-
-def test_it_is_chosen_by_its_name(each: Filter) -> None:
-    config = override(Config(), {"data.filters": f"{to_text(each, FILTERS)},identical"})
-    assert config.data.filters == (each, Identical())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.data.listed import write
-from transformer_jax.config import Config, override
 from transformer_jax.data.config import Corpus, DataConfig
 from transformer_jax.data.draws import Draws, seed_of
 from transformer_jax.data.noise.numbers import Numbers
@@ -55,16 +54,6 @@ def test_the_same_key_gives_the_same_text(name: str) -> None:
         assert one == other
         assert [bool(text) for text in one] == [bool(text) for text in pair]
         assert not any("\n" in text for text in one)
-
-
-@pytest.mark.parametrize("name", NOISES)
-def test_it_is_chosen_by_its_name(name: str) -> None:
-    text = f"corpus(source=files(train_source=a.en,train_target=a.de),noise='{name}')"
-    (corpus,) = override(Config(), {"data.corpora": text}).data.corpora
-    assert corpus.noise == (NOISES[name](),) and not corpus.is_scored
-    text = text.replace(name, f"{name},typos(share=0.5)")
-    (corpus,) = override(Config(), {"data.corpora": text}).data.corpora
-    assert corpus.noise == (NOISES[name](), Typos(share=0.5))
 
 
 def test_typos_are_in_as_many_words_as_asked_for() -> None:
