@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.data import listed
 from tests.data.listed import text_of
-from tests.data.test_pipeline import needs_tensorflow
+from tests.data.test_pipeline import equal, needs_tensorflow
 from tests.data.test_tokenizer import sentences
 from transformer_jax.config import Config, override
 from transformer_jax.data.batches import BatchPlan, Share, Stream, make_batch
@@ -192,10 +192,6 @@ def plan_of(corpus: IdCorpus, rates: tuple[float, ...] = (1.0, 0.5)) -> BatchPla
     config = BatchConfig(tokens=400, max_length=55, num_buckets=4, seed=1)
     corpora = list(zip(corpus.sizes, rates, strict=True))
     return BatchPlan(corpus.source.lengths, corpus.target.lengths, config, corpora=corpora)
-
-
-def equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    return all(np.array_equal(one[key], other[key]) for key in one | other)
 
 
 @needs_tensorflow

@@ -41,17 +41,6 @@ def same(a, b):
     )
 
 
-def test_ids_and_lengths(tokenizers):
-    corpus = ids_of_pairs(PAIRS, tokenizers)
-    assert len(corpus) == len(PAIRS)
-    for i, (source, target) in enumerate(PAIRS):
-        assert corpus.source[i].tolist() == tokenizers.source.encode(source)
-        assert corpus.target[i].tolist() == tokenizers.target.encode(target)
-        assert corpus.source.lengths[i] == len(corpus.source[i]) + 1  # EOS
-        assert corpus.target.lengths[i] == len(corpus.target[i]) + 1
-    assert corpus.source[0].dtype == np.int32
-
-
 @pytest.fixture
 def data(tmp_path):
     return text_of([PAIRS], tmp_path)

@@ -158,7 +158,8 @@ def test_the_thread_runs_ahead_and_ends_with_the_generator():
     stream = prefetched(make, 5, depth=3)
     assert next(stream) == 5
     assert prefetch_threads()
-    wait_until(lambda: len(made) >= 4)
+    while len(made) < 4:
+        time.sleep(0.01)
     time.sleep(0.05)
     assert len(made) <= 5  # one read, three waiting, one in progress
     stream.close()
@@ -203,13 +204,6 @@ print(next(stream)["source"].shape[1])
 
 def prefetch_threads():
     return [t for t in threading.enumerate() if t.name.startswith("batch prefetch")]
-
-
-def wait_until(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert condition()
 
 
 def test_batches_of_pairs_are_those_of_a_training_and_each_process_has_its_rows(monkeypatch):
