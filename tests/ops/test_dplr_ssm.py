@@ -1,4 +1,4 @@
-"""Diagonal plus low rank systems against dense matrices in float64, and HiPPO-LegS.
+"""Diagonal plus low rank systems against dense matrices in float64; convolutions.
 
 A kernel is compared on the scale of its largest entry.
 """
@@ -9,10 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from tests.ops.test_scans import normal
 from tests.reference import naive_recurrences as naive
+from transformer_jax.layers.diagonal_systems import DiagonalOptions, DiagonalSystems
 from transformer_jax.layers.initializers import hippo_legs
+from transformer_jax.ops import convolutions, sequences
 from transformer_jax.ops.diagonal_ssm import empty_state
 from transformer_jax.ops.dplr_ssm import dplr_kernels, dplr_step, scaled_system
 
@@ -26,6 +29,12 @@ def normal_part(states):
     root, p = np.sqrt(2 * n + 1.0), np.sqrt(n + 0.5)
     a = -np.tril(np.outer(root, root), -1) - np.diag(n + 1.0)
     return a + np.outer(p, p), p
+
+
+def upper_eigenvalues(states):
+    """Of this matrix; the upper one of each pair."""
+    eigenvalues = np.linalg.eigvals(normal_part(states)[0])
+    return sorted(eigenvalues[eigenvalues.imag > 0], key=np.imag)
 
 
 def parameters(states, noise):
@@ -91,8 +100,7 @@ def assert_close(got, want, relative):
 def test_hippo_legs_is_the_matrix_of_the_paper(states):
     frequency, low_rank = hippo_legs(states)
     dense, p = normal_part(states)
-    eigenvalues = np.linalg.eigvals(dense)
-    upper = sorted(eigenvalues[eigenvalues.imag > 0], key=np.imag)
+    upper = upper_eigenvalues(states)
     np.testing.assert_allclose(np.real(upper), -0.5, atol=1e-9)
     np.testing.assert_allclose(frequency, np.imag(upper), rtol=1e-9)
     # V* P in the basis of the eigenvectors, whose phases are free: P* (s - A)^-1 P is not.
@@ -100,6 +108,23 @@ def test_hippo_legs_is_the_matrix_of_the_paper(states):
         want = p @ np.linalg.inv(s * np.eye(states) - dense) @ p
         pairs = np.concatenate([1j * frequency, -1j * frequency]) - 0.5
         np.testing.assert_allclose((np.tile(low_rank, 2) ** 2 / (s - pairs)).sum(), want)
+
+
+EIGENVALUES = {
+    "lin": [-0.5 + 1j * np.pi * n for n in range(4)],
+    "inv": [-0.5 + 1j * 8 / np.pi * (8 / (2 * n + 1) - 1) for n in range(4)],
+    "legs": upper_eigenvalues(8),
+}
+
+
+@pytest.mark.parametrize("init", EIGENVALUES)
+def test_every_channel_of_s4d_starts_with_these_eigenvalues(init):
+    """Those of Gu et al. 2022, arXiv:2206.11893."""
+    options = DiagonalOptions(state_size=8, init=init)
+    systems = DiagonalSystems(3, options, 1, "embed", "float32")
+    p = nn.unbox(systems.init(jax.random.key(0), 1, method="kernels"))["params"]
+    got = -np.exp(p["log_decay"]) + 1j * np.asarray(p["frequency"])
+    np.testing.assert_allclose(got, np.tile(EIGENVALUES[init], (3, 1)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("direct_length", [0, 64], ids=["fft", "definition"])
@@ -119,3 +144,37 @@ def test_a_pole_that_is_gone_after_one_step():
     gone = (jnp.log(2.0 * one[0]), zero, zero, low_rank, low_rank, low_rank[None])
     got, want = kernels(gone, 5)[0], by_steps(gone, 5)
     np.testing.assert_allclose(got, want, atol=2e-4)
+
+
+long_convolution = jax.jit(convolutions.long_convolution, static_argnames="direct_length")
+reverse_prefix = jax.jit(sequences.reverse_prefix)
+
+
+def by_numpy(u, kernel, reverse):
+    """y_t = sum over s <= t of kernel[t - s] u_s, and over s > t of reverse[s - t - 1] u_s."""
+    both, begin = np.concatenate([reverse[::-1], kernel]).T, len(reverse)
+    rows = [[np.convolve(x, taps) for x, taps in zip(row.T, both, strict=True)] for row in u]
+    return np.swapaxes(rows, 1, 2)[:, begin : begin + u.shape[1]]
+
+
+@pytest.mark.parametrize("direct_length", [0, 7], ids=["fft", "definition"])
+def test_long_convolution_equals_the_sum(direct_length):
+    u, kernel, reverse = normal(0, 2, 7, 3), normal(1, 7, 3), normal(2, 7, 3)
+    longer = np.concatenate([kernel, normal(3, 5, 3)])
+    for used in ((kernel,), (kernel, reverse), (kernel[:3],), (longer,)):
+        got = long_convolution(u, *used, direct_length=direct_length)
+        want = by_numpy(u, used[0], used[-1] if len(used) > 1 else reverse[:0])
+        np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_a_row_is_reversed_by_its_own_length_and_so_is_its_gradient():
+    x = normal(0, 3, 7, 3)
+    mask = np.arange(7)[None] < np.array([7, 4, 0])[:, None]
+    got = reverse_prefix(x, mask)
+    np.testing.assert_array_equal(got[0], x[0, ::-1])
+    np.testing.assert_array_equal(got[1], np.concatenate([x[1, 3::-1], x[1, 4:]]))
+    np.testing.assert_array_equal(got[2], x[2])
+    np.testing.assert_array_equal(reverse_prefix(got, mask), x)
+    weights = normal(1, 3, 7, 3)
+    gradient = jax.jit(jax.grad(lambda x: (weights * reverse_prefix(x, mask)).sum()))(x)
+    np.testing.assert_array_equal(gradient, reverse_prefix(weights, mask))

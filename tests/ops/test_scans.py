@@ -1,4 +1,4 @@
-"""Chunked scans against the loop: outputs and every gradient."""
+"""Chunked scans and the delta rule against the loop: outputs and every gradient."""
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +7,8 @@ import pytest
 
 from tests.reference import naive_recurrences as naive
 from transformer_jax.ops import scans
-from transformer_jax.ops.scans import (
-    _POSITIONS,
-    channel_decay_scan,
-    scalar_decay_scan,
-)
+from transformer_jax.ops.delta_rule import delta_rule_scan, unit_lower_inverse
+from transformer_jax.ops.scans import _POSITIONS, channel_decay_scan, scalar_decay_scan
 from transformer_jax.ops.selective_scan import (
     _TOKENS,
     _associatively,
@@ -29,7 +26,7 @@ def normal(seed, *shape):
 
 
 QKV = normal(0, B, L, H, K), normal(1, B, L, H, K), normal(2, B, L, H, V)
-BY_HEAD, BY_CHANNEL = -np.exp(normal(3, B, L, H)), -np.exp(normal(3, B, L, H, K))
+BY_HEAD = -np.exp(normal(3, B, L, H))
 
 
 def assert_same(got, want, arguments, atol=1e-5):
@@ -37,7 +34,10 @@ def assert_same(got, want, arguments, atol=1e-5):
     weights = [normal(9, *x.shape) for x in jax.tree.leaves(jax.eval_shape(want, *arguments))]
 
     def with_gradients(function):
-        both = lambda *a: (function(*a), naive.gradients(function, a, weights))  # noqa: E731
+        def both(*arguments):
+            outputs, pull = jax.vjp(function, *arguments)
+            return outputs, pull(jax.tree.unflatten(jax.tree.structure(outputs), weights))
+
         return jax.jit(both)(*arguments)
 
     (outputs, gradients), (expected, right) = with_gradients(got), with_gradients(want)
@@ -76,33 +76,6 @@ def test_both_ways_equal_the_masked_product(chunk):
         return [scalar_decay_scan(arrays, chunk, both_ways=True)]
 
     assert_same(one_pass, product, (q[:, :, :1], k[:, :, :1], v, decays))
-
-
-@pytest.mark.parametrize("chunk", CHUNKS)
-def test_channel_decays_equal_the_loop(chunk):
-    assert_same(
-        lambda *a: [channel_decay_scan(a, chunk)],
-        lambda *a: naive.channel_decay(*a)[:1],
-        (*QKV, BY_CHANNEL, normal(4, B, L, H)),
-    )
-
-
-@pytest.mark.parametrize("chunk", [3, 16])
-def test_selective_scan_equals_the_loop(chunk):
-    e, n = 4, 3
-    arguments = (
-        normal(0, B, L, e),
-        np.exp(normal(1, B, L, e)),
-        -np.exp(normal(2, e, n)),
-        normal(3, B, L, n),
-        normal(4, B, L, n),
-    )
-    assert_same(
-        lambda *a: [selective_scan(a, chunk)],
-        lambda *a: naive.selective(*a)[:1],
-        arguments,
-        atol=2e-5,
-    )
 
 
 def test_the_form_that_a_cpu_does_not_take_gives_the_same():
@@ -178,3 +151,51 @@ def test_no_decay_overflows_and_none_divides():
     # Token t reads the one before it, which nothing has decayed yet, and itself.
     np.testing.assert_allclose(y[0, 1:, 0], 3.0, rtol=1e-6)
     assert np.isfinite(gradient).all()
+
+
+def of_the_delta_rule(length=L, decay=(K,)):
+    return (
+        normal(0, B, length, H, K),
+        normal(1, B, length, H, K) / 2,
+        normal(2, B, length, H, V),
+        normal(3, B, length, H, K) / 2,
+        -np.exp(normal(4, B, length, H, *decay)),
+    )
+
+
+@pytest.mark.parametrize("decay", [(), (K,)], ids=["head", "channel"])
+@pytest.mark.parametrize("chunk", [1, 4, 16])
+def test_the_delta_rule_equals_the_loop(chunk, decay):
+    given = of_the_delta_rule(decay=decay)
+    assert_same(lambda *a: delta_rule_scan(a, chunk), naive.delta_rule, given)
+
+
+@pytest.mark.parametrize("log_decay", [0.0, -1e-3, -80.0])
+def test_one_key_again_and_again_at_full_strength(log_decay):
+    """Every token replaces what the last one wrote; powers of A would overflow."""
+    length = 128
+    q, _, v, _, w = of_the_delta_rule(length, decay=())
+    k = np.zeros((B, length, H, K), np.float32)
+    k[..., 0] = 1.0
+
+    def read(q, k, v, w):
+        return delta_rule_scan((q, k, v, k, w), 64)
+
+    w = np.full_like(w, log_decay)
+    y, last = jax.jit(read)(q, k, v, w)
+    np.testing.assert_allclose(y, q[..., :1] * v, atol=1e-5)
+    np.testing.assert_allclose(last[:, :, 0], v[:, -1], atol=1e-5)
+    grads = jax.jit(jax.grad(lambda *a: (read(*a)[0] ** 2).sum(), (0, 1, 2, 3)))(q, k, v, w)
+    assert all(np.isfinite(grad).all() for grad in grads)
+    np.testing.assert_allclose(grads[2], 2 * q[..., :1] ** 2 * v, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 16])
+def test_the_inverse_is_exact(size):
+    below = jnp.tril(normal(0, B, size, size), -1)
+    inverse, pull = jax.vjp(unit_lower_inverse, below)
+    want = np.linalg.inv(np.eye(size) + np.asarray(below, np.float64))
+    np.testing.assert_allclose(inverse, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+    weights = normal(1, B, size, size)
+    want = -np.swapaxes(want, 1, 2) @ weights @ np.swapaxes(want, 1, 2)
+    np.testing.assert_allclose(pull(weights)[0], want, rtol=1e-3, atol=1e-5 * np.abs(want).max())

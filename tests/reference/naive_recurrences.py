@@ -1,6 +1,5 @@
 """The recurrences of RWKV-6, Mamba, Mamba-2, S4 and S4D, one position at a time."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -36,30 +35,6 @@ def delta_rule(q, k, v, e, log_decay, state=None):
     return jnp.stack(out, 1), state
 
 
-def selective(x, delta, a, b, c, state=None):
-    """h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t, y_t = C_t h_t."""
-    state = jnp.zeros((x.shape[0], *a.shape)) if state is None else state
-    out = []
-    for t in range(x.shape[1]):
-        decay = jnp.exp(delta[:, t, :, None] * a)
-        state = decay * state + (delta[:, t] * x[:, t])[..., None] * b[:, t, None, :]
-        out.append((state * c[:, t, None, :]).sum(-1))
-    return jnp.stack(out, 1), state
-
-
-def convolution(u, kernel, reverse_kernel=None):
-    """y_t = sum over s <= t of kernel[t - s] u_s, and over s > t of reverse[s - t - 1] u_s."""
-    u, kernel = np.asarray(u, np.float64), np.asarray(kernel, np.float64)
-    out = np.zeros(u.shape)
-    for t in range(u.shape[1]):
-        for s in range(u.shape[1]):
-            if s <= t and t - s < len(kernel):
-                out[:, t] += kernel[t - s] * u[:, s]
-            if s > t and reverse_kernel is not None:
-                out[:, t] += np.asarray(reverse_kernel, np.float64)[s - t - 1] * u[:, s]
-    return out
-
-
 def bilinear_impulse(a, b, c, dt, length):
     """y_0 ... y_(L-1) of x' = a x + b u, y = c x by the bilinear method, for the input 1, 0, 0 ...
 
@@ -72,13 +47,3 @@ def bilinear_impulse(a, b, c, dt, length):
         out.append(np.asarray(c) @ state)
         state = step @ state
     return np.array(out)
-
-
-def gradients(function, arguments, weights):
-    """Of the weighted sum of the outputs (all leaves of `function`'s result)."""
-
-    def total(arguments):
-        leaves = jax.tree.leaves(function(*arguments))
-        return sum((w * x).sum() for w, x in zip(weights, leaves, strict=True))
-
-    return jax.grad(total)(arguments)
