@@ -1,13 +1,13 @@
 """Blockwise and kernel attention against the plain one: outputs, gradients, memory."""
 
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.pallas import tpu as pltpu
 
 from tests.devices import with_eight_devices
 from transformer_jax.ops import flash_attention as flash
@@ -18,12 +18,9 @@ from transformer_jax.ops.attention import (
     attention_weights,
     dot_product_attention,
 )
-from transformer_jax.ops.flash_attention import (
-    blockwise_attention,
-    chosen_kernel,
-    flash_attention,
-)
+from transformer_jax.ops.flash_attention import blockwise_attention, chosen_kernel, flash_attention
 from transformer_jax.ops.sharding import layout
+from transformer_jax.parallel.mesh import MeshConfig, activations_on, make_mesh
 
 B, T, M, H, K = 3, 13, 11, 4, 4
 
@@ -183,31 +180,66 @@ def test_which_kernel(monkeypatch):
         assert chosen(None) == kernel
 
 
+CUBE, HEADS = MeshConfig(data=2, fsdp=2, tensor=2), MeshConfig(data=2, fsdp=1, tensor=4)
+#: Name -> (mesh; B, T, M, H, G; is it causal), and the same five sizes on one device of the eight.
+CASES = {
+    "all axes": ((CUBE, 4, 130, 130, 4, 4, True), (1, 130, 130, 2, 2)),
+    "keys of another length": ((CUBE, 4, 7, 131, 2, 2, False), (1, 7, 131, 1, 1)),
+    "one head of keys": ((CUBE, 4, 5, 5, 4, 1, True), (1, 5, 5, 2, 1)),
+    "fewer heads of keys than devices": ((HEADS, 2, 9, 6, 8, 2, False), (1, 9, 6, 2, 1)),
+    "heads that are not divided": ((CUBE, 4, 5, 6, 3, 3, False), (1, 5, 6, 3, 3)),
+    "rows that are not divided": ((CUBE, 3, 6, 6, 4, 2, True), (3, 6, 6, 2, 1)),
+    "two blocks of queries": ((CUBE, 4, 520, 300, 2, 2, False), (1, 520, 300, 1, 1)),
+    "a block of four is skipped": ((CUBE, 4, 530, 530, 2, 2, True), (1, 530, 530, 1, 1)),
+}
+ON_MESHES = """
+import json
+from tests.ops.test_flash_attention import CASES, on_a_mesh
+print(json.dumps({name: on_a_mesh(*case) for name, (case, _) in CASES.items()}))
+"""
+
+
+def on_a_mesh(mesh, batch, length, memory, heads, groups, causal):
+    """The interpreted kernel beside the plain form, on eight virtual devices.
+
+    Gives the largest differences of the output and of each gradient, and the sizes on a device.
+    """
+    keys, width, sizes = jax.random.split(jax.random.key(0), 4), 8, []
+    q, weights = jax.random.normal(keys[0], (2, batch, length, heads, width))
+    k, v = jax.random.normal(keys[1], (2, batch, memory, groups, width))
+    mask = np.arange(memory)[None] < np.linspace(memory, 1, batch).astype(int)[:, None]
+
+    def kernel(q, k, v, mask):
+        sizes[:] = *q.shape[:2], k.shape[1], q.shape[2], k.shape[2]
+        return flash.splash_attention(q, k, v, mask, causal=causal, scale=0.3)
+
+    def split(q, k, v):
+        with activations_on(make_mesh(mesh)):
+            return flash.by_rows_and_heads(kernel, (q, k, v), mask)
+
+    def plain(q, k, v):
+        allowed = attention_mask(mask, causal=causal)
+        return dot_product_attention((q, k, v), allowed, hooks=Hooks(scale=0.3))
+
+    # True: by the interpreter that makes XLA operations. The other calls back into Python, and
+    # eight devices waiting for each other's calls come to a standstill on two cores.
+    with pltpu.force_tpu_interpret_mode(True):
+        got = with_gradients(split, (q, k, v), weights)
+    want = with_gradients(plain, (q, k, v), weights)
+    errors = jax.tree.map(lambda one, other: float(jnp.abs(one - other).max()), got, want)
+    return jax.tree.leaves(errors), sizes
+
+
 @pytest.fixture(scope="module")
 def on_meshes():
-    return with_eight_devices(str(Path(__file__).with_name("kernels_on_a_mesh.py")))
+    return with_eight_devices("-c", ON_MESHES)
 
 
-@pytest.mark.parametrize(
-    ("case", "q_on_a_device", "k_on_a_device"),
-    [  # [B, T, H, K] and [B, M, G, K] of one device of the 8
-        ("all axes", [1, 130, 2, 8], [1, 130, 2, 8]),
-        ("keys of another length", [1, 7, 1, 8], [1, 131, 1, 8]),
-        ("one head of keys", [1, 5, 2, 8], [1, 5, 1, 8]),
-        ("fewer heads of keys than devices", [1, 9, 2, 8], [1, 6, 1, 8]),
-        ("heads that are not divided", [1, 5, 3, 8], [1, 6, 3, 8]),
-        ("rows that are not divided", [3, 6, 2, 8], [3, 6, 1, 8]),
-        ("two blocks of queries", [1, 520, 1, 8], [1, 300, 1, 8]),
-        ("a block of four is skipped", [1, 530, 1, 8], [1, 530, 1, 8]),
-    ],
-)
-def test_each_device_runs_the_kernel_for_its_rows_and_heads(
-    on_meshes, case, q_on_a_device, k_on_a_device
-):
-    found = on_meshes[case]
-    assert found["q"] == q_on_a_device
-    assert found["k"] == k_on_a_device
-    assert max(found["errors"]) < 2e-5  # of the output, and of the gradients of q, k and v
+@pytest.mark.parametrize("name", CASES)
+def test_each_device_runs_the_kernel_for_its_rows_and_heads(on_meshes, name):
+    errors, sizes = on_meshes[name]
+    assert tuple(sizes) == CASES[name][1]
+    assert max(errors) < 2e-5 and len(errors) == 4  # of the output, and of three gradients
 
 
 @pytest.mark.parametrize(("platform", "kernel"), [("gpu", "cudnn"), ("tpu", "splash")])
