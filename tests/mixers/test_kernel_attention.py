@@ -7,12 +7,12 @@ import pytest
 from flax import linen as nn
 
 from tests.mixers.formula import assert_same_with_gradients, turned
-from tests.reference.naive_kernel_attention import (
+from tests.reference.naive_attention import (
     naive_elu_features,
     naive_kernel_attention,
+    naive_linformer,
     naive_positive_features,
 )
-from tests.reference.naive_linformer import naive_linformer
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.linear import Linear
 from transformer_jax.mixers.performer import Performer, PerformerCross

@@ -9,7 +9,7 @@ import pytest
 from flax import linen as nn
 
 from tests.mixers.formula import assert_same_with_gradients
-from tests.reference.naive_linformer import naive_linformer
+from tests.reference.naive_attention import naive_linformer
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.linformer import Linformer
 from transformer_jax.testing import mixers as suite

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.mixers.formula import turned
-from tests.reference.naive_reformer import naive_lsh_attention
+from tests.reference.naive_attention import naive_lsh_attention
 from transformer_jax.mixers.reformer import Reformer, bucket_factors
 from transformer_jax.ops.lsh_attention import hash_buckets, unit_keys
 from transformer_jax.testing import mixers as suite

@@ -13,7 +13,7 @@ import pytest
 from flax import linen as nn
 
 from tests.mixers.formula import Turn, assert_same_with_gradients
-from tests.reference.naive_sparse_attention import (
+from tests.reference.naive_attention import (
     naive_bigbird_mask,
     naive_longformer,
     naive_masked_attention,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.reference.naive_reformer import naive_lsh_attention
+from tests.reference.naive_attention import naive_lsh_attention
 from transformer_jax.ops.lsh_attention import (
     hash_buckets,
     hash_rotations,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.reference.naive_sparse_attention import (
+from tests.reference.naive_attention import (
     naive_bigbird_mask,
     naive_masked_attention,
     naive_strided_mask,
