@@ -37,20 +37,15 @@ def naive_positive_features(x, directions_RK):
 
 def naive_linformer(q, k, v, mask_BM, key_projection_HMR, value_projection_HMR):
     """q [B, T, H, K], k, v [B, M, H, K], projections [H or 1, max_length, R] -> [B, T, H, K]."""
-    batch, length, heads, width = k.shape
-    out = []
-    for b in range(batch):
-        places = [j for j in range(length) if mask_BM[b, j]]
-        per_head = []
-        for h in range(heads):
-            e = key_projection_HMR[h % len(key_projection_HMR)]
-            f = value_projection_HMR[h % len(value_projection_HMR)]
-            keys = sum(e[j][:, None] * k[b, j, h][None] for j in places)  # [R, K]
-            values = sum(f[j][:, None] * v[b, j, h][None] for j in places)
-            scores = jnp.exp(q[b, :, h] @ keys.T / width**0.5)
-            per_head.append(scores / scores.sum(-1, keepdims=True) @ values)
-        out.append(jnp.stack(per_head, axis=1))
-    return jnp.stack(out)
+
+    def slots(x, projection):
+        rows = jnp.where(jnp.asarray(mask_BM)[..., None, None], x, 0.0)
+        every = jnp.repeat(projection[:, : x.shape[1]], x.shape[2] // len(projection), axis=0)
+        return jnp.einsum("hmr,bmhk->brhk", every, rows)
+
+    keys, values = slots(k, key_projection_HMR), slots(v, value_projection_HMR)
+    scores = jnp.einsum("bthk,brhk->bhtr", q, keys) / q.shape[-1] ** 0.5
+    return jnp.einsum("bhtr,brhk->bthk", jax.nn.softmax(scores), values)
 
 
 def naive_lsh_keys(bucket_L, mask_L, chunk, causal):
