@@ -58,11 +58,11 @@ def noisy_params(mixer):
     return noisy(nn.unbox(jax.jit(mixer.init)(jax.random.key(1), X, MASK)))["params"]
 
 
-def assert_the_loop_gives_the_same(name, mixer):
+def assert_the_loop_gives_the_same(loop, mixer):
     """Of each row alone, cut to its real tokens; zeros after them."""
 
     def by_loop(bound, x_BLD):
-        params, loop = bound.variables["params"], naive.MIXERS[name.partition(" ")[0]]
+        params = bound.variables["params"]
         rows = [
             loop(params, x[:n], mixer.config, mixer.context)
             for x, n in zip(x_BLD, LENGTHS, strict=True)
@@ -75,7 +75,7 @@ def assert_the_loop_gives_the_same(name, mixer):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_decoder_equals_the_loop(name):
-    assert_the_loop_gives_the_same(name, build(name))
+    assert_the_loop_gives_the_same(naive.MIXERS[name.partition(" ")[0]], build(name))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if " " in name])
@@ -90,39 +90,44 @@ def test_a_step_of_each_form_is_that_of_the_whole_sequence(name):
 @pytest.mark.parametrize("name", ["s4", "s4d"])
 def test_the_encoder_equals_the_loop_both_ways(name, direct_length):
     mixer = build(name, causal=False, direct_length=direct_length)
-    assert_the_loop_gives_the_same(name, mixer)
+    assert_the_loop_gives_the_same(naive.MIXERS[name], mixer)
+
+
+@pytest.mark.parametrize("options", [{}, {"share_weights": True}, {"combine": "concat"}])
+def test_an_encoder_of_causal_mixers_is_two_loops(options):
+    """The second begins at the last real token."""
+    second = "forwards" if "share_weights" in options else "backwards"
+
+    def loops(p, x, *rest):
+        ahead = naive.ssru(p["forwards"], x, *rest)
+        back = naive.ssru(p[second], x[::-1], *rest)[::-1]
+        both = jnp.concatenate([ahead, back], axis=-1)
+        return naive.linear(p["join"], both) if "join" in p else ahead + back
+
+    assert_the_loop_gives_the_same(loops, build("ssru", causal=False, **options))
 
 
 def test_one_pass_of_ssd_equals_its_matrix():
     """Each pair of a row's real tokens has the decays between them, whichever comes first."""
 
-    def silu(x):
-        return x / (1 + np.exp(-x))
-
     mixer = build("ssd", causal=False, combine="one_pass")
-    params = jax.tree.map(np.asarray, noisy_params(mixer))
+    params, o = noisy_params(mixer), mixer.config
     assert "forwards" not in params
-    got, o = jax.jit(lambda p: mixer.apply({"params": p}, X, MASK))(params), mixer.config
+    got = jax.jit(lambda p: mixer.apply({"params": p}, X, MASK))(params)
     for row, length in enumerate(LENGTHS):
-        x = np.asarray(X[row, :length])
-        mixed, taps = naive.linear(params["into"], x), params["conv"]["kernel"]
-        places = [(t, w, t + w - 1) for t in range(length) for w in range(3)]  # centered
-        u = np.array(0 * mixed + params["conv"]["bias"])
-        for t, w, s in places:
-            if 0 <= s < length:
-                u[t] += taps[w] * mixed[s]
-        u = silu(u)
+        x = X[row, :length]
+        padded = jnp.pad(naive.linear(params["into"], x), ((1, 1), (0, 0)))
+        taps = [params["conv"]["kernel"][w] * padded[w : w + length] for w in range(3)]  # centered
+        u = jax.nn.silu(params["conv"]["bias"] + sum(taps))
         values = u[:, : 2 * D].reshape(length, -1, 4)
-        b, c = np.moveaxis(u[:, 2 * D :].reshape(length, 2, o.groups, o.state_size), 1, 0)
-        delta = np.log1p(np.exp(naive.linear(params["delta"], x) + params["delta_bias"]))
-        log_decay = -delta * np.exp(params["log_decay"])
-        y = params["skip"][:, None] * values
-        for t in range(length):
-            for s in range(length):
-                between = log_decay[min(t, s) + 1 : max(t, s) + 1].sum(axis=0)
-                scores = np.repeat((c[t] * b[s]).sum(-1), len(between) // o.groups)
-                y[t] += (scores * np.exp(between) * delta[s])[:, None] * values[s]
-        y = y.reshape(length, -1) * silu(naive.linear(params["gate"], x))
+        b, c = jnp.moveaxis(u[:, 2 * D :].reshape(length, 2, o.groups, o.state_size), 1, 0)
+        delta = jnp.log1p(jnp.exp(naive.linear(params["delta"], x) + params["delta_bias"]))
+        sums = jnp.cumsum(delta * jnp.exp(params["log_decay"]), axis=0)
+        decays = jnp.exp(-jnp.abs(sums[:, None] - sums[None]))  # [L, L, heads]
+        scores = jnp.repeat(jnp.einsum("tgn,sgn->tsg", c, b), values.shape[1] // o.groups, axis=2)
+        y = jnp.einsum("tsh,sh,shk->thk", scores * decays, delta, values)
+        y = (y + params["skip"][:, None] * values).reshape(length, -1)
+        y = y * jax.nn.silu(naive.linear(params["gate"], x))
         parts = y.reshape(length, o.groups, -1)
         parts = parts / np.sqrt((parts**2).mean(-1, keepdims=True) + 1e-5)
         want = naive.linear(params["out"], parts.reshape(length, -1) * params["norm"]["scale"])
