@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.mixers.formula import turned
+from tests.mixers.formula import assert_same_with_gradients, turned
 from tests.reference.naive_attention import naive_lsh_attention
 from transformer_jax.mixers.reformer import Reformer, bucket_factors
 from transformer_jax.ops.lsh_attention import hash_buckets, unit_keys
@@ -20,20 +20,20 @@ def test_the_module_is_the_formula(causal):
     x, mask = suite.inputs(), np.asarray(suite.MASK)
     at = jnp.arange(suite.LENGTH)
 
-    def by_hand(bound):
-        qk, v = (
-            project(x).reshape(*x.shape[:2], suite.HEADS, -1)
-            for project in (bound.query_key, bound.value)
-        )
-        buckets = hash_buckets(qk, bound.rotations, bound.factors)
-        assert len(np.unique(buckets)) == 4
+    def heads(project, x):
+        return project(x).reshape(*x.shape[:2], suite.HEADS, -1)
+
+    bound = mixer.bind(variables)
+    buckets = np.asarray(hash_buckets(heads(bound.query_key, x), bound.rotations, bound.factors))
+    assert len(np.unique(buckets)) == 4
+
+    def by_hand(bound, x):
+        qk, v = heads(bound.query_key, x), heads(bound.value, x)
         q, k = bound.position.rotate(qk, unit_keys(qk), at, at)
-        y = naive_lsh_attention(q, k, v, np.asarray(buckets), mask, SMALL.chunk, causal=causal)
+        y = naive_lsh_attention(q, k, v, buckets, mask, SMALL.chunk, causal=causal)
         return bound.out(y.reshape(*x.shape[:2], -1))
 
-    got = suite.parallel(mixer, variables, x)
-    want = mixer.apply(variables, method=by_hand)
-    np.testing.assert_allclose(got[suite.MASK], want[suite.MASK], atol=2e-5)
+    assert_same_with_gradients(mixer, variables, by_hand, x, suite.MASK)
     if causal:
         suite.check_step_equals_parallel(mixer, variables)
 
