@@ -14,10 +14,8 @@ from flax import linen as nn
 
 from tests.mixers.formula import Turn, assert_same_with_gradients
 from tests.reference.naive_attention import (
-    naive_bigbird_mask,
     naive_longformer,
     naive_masked_attention,
-    naive_strided_mask,
     naive_window_mask,
 )
 from transformer_jax.mixers.base import MixerContext
@@ -71,13 +69,6 @@ def outputs(mixer, variables, x, mask=None):
     return jax.jit(mixer.apply)(variables, x, mask)
 
 
-def influence(mixer):
-    """[L, L] boolean: whether token t's output depends on token s."""
-    variables, mask = initialised(mixer), jnp.ones((1, LENGTH), bool)
-    total = lambda x: mixer.apply(variables, x, mask)[0].sum(-1)  # noqa: E731
-    return np.abs(jax.jit(jax.jacrev(total))(inputs()[:1])[:, 0]).sum(-1) > 0
-
-
 def unrolled(mixer, variables, x):
     """`step`, token by token: [B, L, D], and the last state."""
     step = jax.jit(partial(mixer.apply, variables, method="step"))
@@ -107,24 +98,8 @@ def test_step_equals_parallel(name, options, smaller_blocks):
         assert state.room == KeyValueCache.empty(1, least, 1, 1, jnp.float32).room
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_bigbird_depends_on_exactly_what_the_plan_allows(causal):
-    mixer = build("bigbird", causal=causal, **BLOCKS)
-    allowed = naive_bigbird_mask(LENGTH, 3, mixer.plan(LENGTH), 1, causal)
-    assert (influence(mixer) == allowed).all() and not allowed[:, 20].all()
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_strided_depends_on_exactly_what_the_pattern_allows(causal):
-    mixer = build("strided", causal=causal)
-    assert mixer.stride == 7  # the square root of 37, rounded up
-    allowed = naive_strided_mask(LENGTH, mixer.stride, causal)
-    assert (influence(mixer) == allowed).all()
-    two_layers = allowed.astype(int) @ allowed
-    assert ((two_layers > 0) | (np.triu(np.ones_like(allowed), 1) & causal)).all()
-
-
 def test_a_step_of_strided_reads_few_of_the_cached_keys():
+    assert build("strided", causal=True).stride == 7  # the square root of 37, rounded up
     mixer = build("strided", causal=True, stride=8, length=64)
     at, exists = mixer.reads(jnp.int32(50), 64)
     assert sorted(at[exists].tolist()) == [2, 10, 18, 26, 34, *range(42, 51)]
@@ -185,12 +160,3 @@ def test_the_weights_that_longformer_shows_are_a_distribution_over_what_is_read(
     np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
     assert ((weights > 0).sum(-1)[..., 10] == 2 + 5).all()
     assert ((weights > 0).sum(-1)[..., :2] == LENGTH).all()
-
-
-def test_bfloat16_stays_near_float32():
-    low, high = (build("window", causal=True, window=3, dtype=d) for d in ("bfloat16", "float32"))
-    variables = initialised(high)
-    got = outputs(low, variables, inputs().astype(jnp.bfloat16))
-    want = outputs(high, variables, inputs())
-    assert got.dtype == jnp.bfloat16
-    np.testing.assert_allclose(got.astype(jnp.float32), want, atol=0.05)
