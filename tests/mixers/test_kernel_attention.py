@@ -17,6 +17,8 @@ from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.linear import Linear
 from transformer_jax.mixers.performer import Performer, PerformerCross
 from transformer_jax.mixers.registry import CROSS_MIXERS
+from transformer_jax.ops.attention import MASKED
+from transformer_jax.ops.kernel_attention import causal_kernel_attention, read_sums, sum_keys
 from transformer_jax.ops.random_features import orthogonal_directions
 from transformer_jax.testing import mixers as suite
 from transformer_jax.testing.layers import noisy
@@ -121,3 +123,42 @@ def test_long_queries_and_keys_stay_in_range():
 
     value, grad = jax.value_and_grad(loss)(x)
     assert np.isfinite(value) and np.isfinite(grad).all() and np.abs(grad).max() > 0
+
+
+def arguments():
+    """Positive features, values and log scales, with other features for the numerator."""
+    draw = np.random.default_rng(0)
+    norm_q, norm_k = draw.uniform(0.1, 1.0, size=(2, 2, 11, 2, 3)).astype(np.float32)
+    q, k = draw.normal(size=(2, 2, 11, 2, 3)).astype(np.float32)
+    v = draw.normal(size=(2, 11, 2, 5)).astype(np.float32)
+    return q, k, v, 2 * draw.normal(size=(2, 11, 2)).astype(np.float32), norm_q, norm_k
+
+
+def test_a_later_key_of_any_size_changes_nothing_before_it():
+    q, k, v, log_scale, norm_q, norm_k = arguments()
+    run = jax.jit(lambda scale: causal_kernel_attention(q, k, v, scale, 4, norm_q, norm_k))
+    # exp(200) is far beyond float32: with one maximum for all keys, these would be all that is
+    # left of the sums.
+    with_huge = log_scale.copy()
+    with_huge[:, 6] = 200.0
+    huge = np.asarray(run(with_huge))
+    np.testing.assert_array_equal(huge[:, :6], np.asarray(run(log_scale))[:, :6])
+    np.testing.assert_allclose(huge[:, 8:] * 0, 0)
+    only_it = np.einsum("bhr,bhr->bh", q[:, 8], k[:, 6]) / np.einsum(
+        "bhr,bhr->bh", norm_q[:, 8], norm_k[:, 6]
+    )
+    np.testing.assert_allclose(huge[:, 8], only_it[..., None] * v[:, 6], rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_that_is_all_padding_gives_finite_gradients():
+    q, k, v, log_scale, norm_q, norm_k = arguments()
+    nothing = jnp.full_like(log_scale, MASKED)
+    for grads in (
+        jax.jit(jax.grad(lambda a: causal_kernel_attention(*a[:3], nothing, 4, *a[3:]).sum()))(
+            (q, k, v, norm_q, norm_k)
+        ),
+        jax.jit(jax.grad(lambda a: read_sums(a[0], sum_keys(a[1], a[2], nothing)).sum()))(
+            (q, k, v)
+        ),
+    ):
+        assert all(np.isfinite(grad).all() for grad in grads)
