@@ -14,7 +14,7 @@ from transformer_jax.ops.int8_products import (
     static_factor,
 )
 from transformer_jax.ops.matmul import matmul
-from transformer_jax.ops.matrices import reshaped, rows
+from transformer_jax.ops.matrices import reshaped
 
 SIZES = [(1, 2, 3), (33, 128, 40)]
 
@@ -90,17 +90,6 @@ def test_dynamic_has_factors_of_rows_and_channels(size, dtype):
     np.testing.assert_allclose(got, want / (alpha * factor) + bias, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [static, dynamic])
-def test_rows_of_tables(make):
-    _, w, _ = drawn((3, 8, 12))
-    held = make(w)
-    found = rows(held.T, jnp.array([[2, 5]]))
-    found_in_int8 = rows(in_rows(held, 0), jnp.array([[2, 5]]))
-    np.testing.assert_array_equal(found_in_int8, found)
-    exact = np.asarray(held.values * held.scale).T[[2, 5]]
-    np.testing.assert_allclose(found[0], exact, rtol=1e-6)
-
-
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("make", [static, dynamic])
 def test_whole_numbers_give_what_training_simulates(make, count):
@@ -116,13 +105,6 @@ def test_whole_numbers_give_what_training_simulates(make, count):
     joined = jax.jit(lambda x, w: matmul(x, w, "float32", 2))
     got = joined(x.reshape(5, 8, 8), reshaped(held, (8, 8), (48,)))
     np.testing.assert_array_equal(got, run(x, simulated, None))
-
-
-def test_a_table_that_is_a_projection_too():
-    x, w, _ = drawn((3, 8, 12))
-    table = jnp.asarray(w.T)
-    turned = in_static_int8(table, 1, static_factor(table, 1), jnp.float32(50)).T
-    np.testing.assert_array_equal(matmul(x, turned, "float32"), matmul(x, static(w), "float32"))
 
 
 def test_a_table_that_is_looked_up_uses_the_whole_range():

@@ -7,7 +7,7 @@ import pytest
 
 from transformer_jax.ops.int8_products import quantize
 from transformer_jax.ops.matmul import _int8_product, matmul
-from transformer_jax.ops.matrices import Int8Matrix, reshaped, rows
+from transformer_jax.ops.matrices import Int8Matrix, reshaped
 
 W = np.asarray(jax.random.normal(jax.random.key(0), (24, 42))) * np.geomspace(1e-3, 1e3, 42)
 
@@ -58,13 +58,6 @@ def test_where_only_the_matrix_is_of_int8(inputs, outputs):
     magnitude = (np.abs(flat) @ np.abs(matrix)).reshape(want.shape)
     y = _int8_product(len(inputs), jnp.float32, x, w, bias, "floats")
     assert (np.abs(y - want) <= 1e-6 * magnitude + 1e-6).all()
-
-
-def test_rows_of_a_table():
-    ids = jnp.array([[0, 23], [5, 5]])
-    table = quantize(jnp.asarray(W), 1)
-    np.testing.assert_allclose(rows(table, ids), exact(table)[np.asarray(ids)], rtol=1e-6)
-    np.testing.assert_array_equal(rows(jnp.asarray(W), ids), W.astype(np.float32)[np.asarray(ids)])
 
 
 @pytest.mark.parametrize("form", ["flat", "kept", "floats"])
