@@ -91,17 +91,6 @@ def test_other_pieces_share_the_label(arrays, chunk_tokens, smoothing, way, monk
     assert_same(fused, expected, hidden, kernel)
 
 
-def test_a_prime_number_of_rows_takes_no_more_chunks(monkeypatch):
-    rows, length, width = 97, 13, 50
-    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(400 * width))
-    ones = jnp.ones((rows, length))
-    inputs = jnp.ones((rows, length, D)), jnp.ones((D, width)), None
-    targets = losses.Targets(ones.astype(int), ones)
-    program = jax.jit(losses.cross_entropy).lower(inputs, targets).as_text()
-    # 1,261 tokens, in as few parts of at most 400 as hold them
-    assert f"tensor<4x316x{D}xf32>" in program
-
-
 def test_bfloat16_operands_stay_close(arrays):
     hidden, kernel, labels, weights = arrays
     targets = losses.Targets(labels, weights)

@@ -9,9 +9,7 @@ import pytest
 
 from tests.small import small_model
 from transformer_jax.models import api
-from transformer_jax.models.config import StackConfig
 from transformer_jax.ops import losses
-from transformer_jax.ops.platform import by_platform
 
 PACKAGE = Path(__file__).parents[2] / "transformer_jax"
 #: Folders of functions that are traced.
@@ -27,29 +25,12 @@ def stable_hlo(function, *arguments, platform):
     return jax.jit(function).trace(*arguments).lower(lowering_platforms=(platform,)).as_text()
 
 
-@pytest.mark.parametrize(("platform", "wanted"), [("cpu", "cosine"), ("tpu", "sine")])
-def test_lowering_picks_the_setting(platform, wanted):
-    def function(x):
-        return by_platform(lambda x, f: f(x), x, cpu=jnp.cos, other=jnp.sin)
-
-    text = stable_hlo(function, jnp.ones(3), platform=platform)
-    assert re.findall(r"stablehlo\.(cosine|sine) ", text) == [wanted]
-
-
 def test_a_training_step_traced_here_is_a_tpus_when_lowered_for_one(monkeypatch):
     # One row of logits on a CPU, all of them elsewhere.
     rows, length, size = 4, 6, 40
     monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(length * size))
-    stack = StackConfig(num_layers=1)
-    model = small_model(
-        size,
-        both=stack,
-        d_model=8,
-        d_ff=16,
-        max_length=8,
-        dtype="bfloat16",
-        matmul_dtype="bfloat16",
-    )
+    low = {"dtype": "bfloat16", "matmul_dtype": "bfloat16"}
+    model = small_model(size, d_model=8, d_ff=16, max_length=8, **low)
     ids, mask = jnp.ones((rows, length), jnp.int32), jnp.ones((rows, length), bool)
     batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
 

@@ -13,7 +13,6 @@ from transformer_jax.parallel.mesh import (
     LOGICAL_TO_MESH,
     MeshConfig,
     activations_on,
-    decoding_mesh,
     kept_sharding,
     make_mesh,
     nearest,
@@ -74,24 +73,6 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
 )
 def test_fewer_devices_divide_parameters_as_far_as_they_can(asked, num_devices, expected):
     assert nearest(asked, num_devices) == expected
-
-
-def test_one_device_translates_what_eight_trained():
-    found = decoding_mesh(MeshConfig(data=1, fsdp=8), jax.devices()[:1])
-    assert set(found.shape.values()) == {1}
-
-
-def test_without_a_mesh_nothing_happens():
-    x = jnp.ones(4)
-    assert sharding.constrain(x, "anything") is x
-    assert sharding.num_shards("batch") == 1
-
-
-def test_the_context_ends():
-    with sharding.layout(MESH, LOGICAL_TO_MESH):
-        assert sharding.num_shards("batch") == 8
-        assert sharding.num_shards("heads") == 2
-    assert sharding.num_shards("batch") == 1
 
 
 @pytest.mark.parametrize(
