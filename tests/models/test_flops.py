@@ -11,7 +11,7 @@ from jax.experimental import pallas as pl
 
 from tests.small import small_model
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.config import StackConfig
 from transformer_jax.models.flops import count, train_step_flops
 from transformer_jax.ops.sharding import layout
 from transformer_jax.plan.hlo import parse, walk
@@ -82,9 +82,7 @@ def test_a_transformers_training_step():
 
 @pytest.mark.parametrize("devices", [1, 8])
 def test_a_gpus_kernel_of_attention_counts_as_much_as_plain_attention(devices, monkeypatch):
-    stack = StackConfig(num_layers=1)
-    sizes = dict(source_vocab_size=50, target_vocab_size=50, d_model=16, d_ff=32, num_heads=2)
-    model = ModelConfig(encoder=stack, decoder=stack, dtype="bfloat16", max_length=32, **sizes)
+    model = small_model(50, dtype="bfloat16", max_length=32)
     want = train_step_flops(model, 8, 32)
     gpus = np.array([SimpleNamespace(platform="gpu")] * devices)
     mesh = SimpleNamespace(devices=gpus, size=devices, shape={"data": devices})

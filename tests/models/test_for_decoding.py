@@ -161,25 +161,6 @@ def test_matrices_are_held_in_the_dtype_of_the_products():
     assert held_dtypes(matmul_dtype="float32") == ["float32"] * 4
 
 
-def test_parameters_in_this_form_stay_as_they_are():
-    _, held = hold(LOW, "float")
-    again = api.for_decoding(LOW, held)
-    jax.tree.map(lambda one, other: np.testing.assert_array_equal(one, other), again, held)
-
-
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("tied", ["all", "none"])
-def test_there_is_a_name_for_each_axis(weights, dtype, tied):
-    config = replace(SMALLER, tie_embeddings=tied, matmul_dtype=dtype)
-    axes = api.decoding_axes(config, weights)
-    shapes = jax.eval_shape(
-        lambda params: api.for_decoding(config, params, weights), api.abstract_params(config)
-    )
-    for shape, names in zip(jax.tree.leaves(shapes), jax.tree.leaves(axes), strict=True):
-        assert len(shape.shape) == len(names)
-
-
 def test_axes_are_those_of_the_floats():
     config = replace(SMALLER, tie_embeddings="none")
     axes, int8 = api.logical_axes(config), api.decoding_axes(config, "int8")

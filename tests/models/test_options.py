@@ -44,20 +44,40 @@ def close(got, want):
     np.testing.assert_allclose(got, want, atol=2e-5)
 
 
-def test_embedding_scale_multiplies_the_table():
-    scaled = replace(SMALLER, embedding_scale=2.0, tie_embeddings="none")
-    params = random_params(scaled)
-    plain = dict(params)
-    for side in ("source_embedding", "target_embedding"):
-        plain[side] = {"table": params[side]["table"] * 2.0 / 4.0}  # 4 = sqrt(d_model)
-    close(logits(scaled, params), logits(replace(scaled, embedding_scale=None), plain))
+def halved(params, *names):
+    return params | {name: jax.tree.map(lambda x: x / 2, params[name]) for name in names}
 
 
-def test_logit_scale_multiplies_the_projection():
-    scaled = replace(SMALLER, logit_scale=0.5, tie_embeddings="none")
-    params = random_params(scaled)
-    plain = params | {"projection": {"kernel": params["projection"]["kernel"] * 0.5}}
-    close(logits(scaled, params), logits(replace(scaled, logit_scale=1.0), plain))
+def starting_with(params, row_D):
+    table_VD = params["target_embedding"]["table"].at[1].set(row_D)
+    return params | {"target_embedding": {"table": table_VD}}
+
+
+@pytest.mark.parametrize(
+    ("options", "others", "of_others"),
+    [
+        (  # of the default, which is 4, the square root of d_model
+            {"embedding_scale": 2.0},
+            {"embedding_scale": None},
+            lambda p: halved(p, "source_embedding", "target_embedding"),
+        ),
+        ({"logit_scale": 0.5}, {"logit_scale": 1.0}, lambda p: halved(p, "projection")),
+        (
+            {"start_id": 9},
+            {"start_id": 1},
+            lambda p: starting_with(p, p["target_embedding"]["table"][9]),
+        ),
+        (
+            {"tie_embeddings": "inputs"},
+            {"tie_embeddings": "none"},
+            lambda p: p | {"source_embedding": p["target_embedding"]},
+        ),
+    ],
+)
+def test_an_option_is_as_other_parameters(options, others, of_others):
+    config = replace(SMALLER, **{"tie_embeddings": "none"} | options)
+    params = random_params(config)
+    close(logits(config, params), logits(replace(config, **others), of_others(params)))
 
 
 def test_output_bias_is_added_to_the_logits():
@@ -100,23 +120,12 @@ def test_the_loss_has_the_bias_and_the_unused_ids(smoothing):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), grads, want_grads)
 
 
-def test_start_id_takes_the_place_of_bos():
-    config = replace(SMALLER, start_id=9, tie_embeddings="none")
-    params = random_params(config)
-    plain = jax.tree.map(jnp.copy, params)
-    table = params["target_embedding"]["table"]
-    plain["target_embedding"]["table"] = table.at[1].set(table[9])
-    close(logits(config, params), logits(replace(config, start_id=1), plain))
-
-
 @pytest.mark.parametrize("tied", ["none", "all"])
 def test_a_start_of_zeros(tied):
     """As a row of zeros, which can be read where another matrix projects to logits."""
     zeros, row = (replace(SMALLER, start_id=start, tie_embeddings=tied) for start in (None, 1))
     params = random_params(zeros)
-    plain = jax.tree.map(jnp.copy, params)
-    plain["target_embedding"]["table"] = params["target_embedding"]["table"].at[1].set(0.0)
-    got, want = logits(zeros, params), logits(row, plain)
+    got, want = logits(zeros, params), logits(row, starting_with(params, 0.0))
     others = [i for i in range(20) if i != 1 or tied == "none"]
     close(got[..., others], want[..., others])
     if tied == "all":  # the row still says how likely BOS is
@@ -136,8 +145,7 @@ def test_a_start_of_zeros_is_not_trained():
 def test_every_search_and_the_scores_start_with_zeros(method, weights):
     zeros, row = (replace(SMALLER, start_id=n, tie_embeddings="none") for n in (None, 1))
     params = random_params(zeros)
-    table_VD = params["target_embedding"]["table"]
-    plain = params | {"target_embedding": {"table": table_VD.at[1].set(0.0)}}
+    plain = starting_with(params, 0.0)
 
     def outputs(config, params):
         model = Model((config,))
@@ -156,14 +164,6 @@ def test_every_search_and_the_scores_start_with_zeros(method, weights):
     for ours, want in zip(got, outputs(row, plain), strict=True):
         np.testing.assert_allclose(ours, want, rtol=1e-5)
     assert not np.allclose(got[2], outputs(row, params)[2], rtol=1e-3)
-
-
-def test_tied_inputs_share_one_table():
-    config = replace(SMALLER, tie_embeddings="inputs")
-    params = random_params(config)
-    assert set(params) == {"encoder", "decoder", "target_embedding", "projection"}
-    untied = params | {"source_embedding": params["target_embedding"]}
-    close(logits(config, params), logits(replace(config, tie_embeddings="none"), untied))
 
 
 def test_embedding_norm_is_what_the_first_layer_reads():

@@ -17,11 +17,7 @@ from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.ssru import SSRU
 from transformer_jax.mixers.window import Window
 from transformer_jax.models import api
-from transformer_jax.models.config import (
-    StackConfig,
-    check_model_config,
-    layer_mixers,
-)
+from transformer_jax.models.config import StackConfig, check_model_config, layer_mixers
 from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.t5 import T5
 
@@ -130,15 +126,6 @@ def test_remat_changes_memory_and_not_the_gradient():
     )
     assert "remat" in str(jax.make_jaxpr(again)(params))
     assert "remat" not in str(jax.make_jaxpr(plain)(params))
-
-
-def test_padding_of_the_source_is_invisible():
-    params = init(SMALL, jax.random.key(0))
-    longer = jnp.pad(SOURCE, ((0, 0), (0, 3)), constant_values=7)
-    mask = jnp.pad(SOURCE_MASK, ((0, 0), (0, 3)))
-    np.testing.assert_allclose(
-        logits(SMALL, params, longer, mask), logits(SMALL, params), atol=1e-5
-    )
 
 
 def test_functions_jit_vmap_and_grad():
