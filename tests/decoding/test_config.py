@@ -18,10 +18,7 @@ from transformer_jax.errors import UserError
         ({"method": "beam(length_penalty=nan)"}, "length_penalty"),
         ({"method": "greedy(beam_size=2)"}, "greedy has no option 'beam_size'"),
         ({"method": Beam(patience=0.9)}, r"beam\(patience=0.9\): .* greater than or equal to 1"),
-        (
-            {"method": Sample(temperature=0.0)},
-            r"sample\(temperature=0.0\): .* or equal to 0.000001",
-        ),
+        ({"method": Sample(temperature=0.0)}, r"sample\(temperature=0.0\): .* equal to 0.000001"),
         ({"method": Sample(top_p=0.0)}, "top_p"),
         ({"method": Sample(top_p=1.5)}, "top_p"),
         ({"method": Sample(seed=2**32)}, "seed"),

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.contract.broken import changed
 from tests.decoding.enumerated import PIECES
 from tests.quick import quick
 from transformer_jax.decoding.base import best_first
@@ -67,114 +68,80 @@ def test_a_rule_holds_at_every_place_and_lets_sentences_end():
         suite.decode(number, toy, range(2), limits, max_length=4)
 
 
-# --- the suite rejects methods that break one promise each
-
-
-class DependsOnTheRow(Sample):
-    """Draws by the row of the batch, not by the sentence."""
+def given(cls, change):
+    """The method with `change(limits)` in place of its limits."""
 
     def search(self, step, state, limits):
-        rows_B = jnp.arange(len(limits.sentence_ids_B))
-        return super().search(step, state, replace(limits, sentence_ids_B=rows_B))
+        return cls.search(self, step, state, change(limits))
+
+    return type(cls.__name__, (cls,), {"search": search})
 
 
-class TranslatesPadding(Greedy):
-    """Gives rows of padding a translation."""
+def takes_another_ones_state(self, _, step, state, limits):
+    def mixed(tokens_BZ, position, state):
+        return step(tokens_BZ, position, state | {"copy": jnp.roll(state["copy"], 1, axis=1)})
 
-    def search(self, step, state, limits):
-        at_least_one_B = jnp.maximum(limits.max_lengths_B, 1)
-        return super().search(step, state, replace(limits, max_lengths_B=at_least_one_B))
-
-
-class IgnoresTheLimit(Greedy):
-    """Uses the length of the result as every sentence's limit."""
-
-    def search(self, step, state, limits):
-        longest_B = jnp.where(limits.max_lengths_B > 0, limits.max_length, 0)
-        return super().search(step, state, replace(limits, max_lengths_B=longest_B))
+    return Beam.search(self, mixed, state, limits)
 
 
-class IsNotSorted(Beam):
-    """Returns the worst hypothesis first."""
-
-    def search(self, step, state, limits):
-        return jax.tree.map(lambda leaf: leaf[:, ::-1], super().search(step, state, limits))
-
-
-class IgnoresThePenalty(Beam):
-    """Reports the log-probability as the score."""
-
-    def search(self, step, state, limits):
-        found = super().search(step, state, limits)
-        return best_first(found._replace(scores=found.log_probs))
+def unrolls_the_steps(self, found, step, state, limits):
+    for position in range(3):
+        step(jnp.zeros((len(limits.max_lengths_B), 1), jnp.int32), jnp.asarray(position), state)
+    return found
 
 
-class ReordersPartOfTheState(Beam):
-    """Gives each hypothesis a part of another one's state."""
+#: Methods that break one promise each, and the check that must reject them.
+BROKEN = {
+    "draws by the row of the batch": (
+        given(Sample, lambda x: replace(x, sentence_ids_B=jnp.arange(len(x.sentence_ids_B)))),
+        suite.check_batch_mates_and_padding,
+    ),
+    "translates padding": (
+        given(Greedy, lambda x: replace(x, max_lengths_B=jnp.maximum(x.max_lengths_B, 1))),
+        suite.check_batch_mates_and_padding,
+    ),
+    "has one limit for all sentences": (
+        given(Greedy, lambda x: replace(x, max_lengths_B=(x.max_lengths_B > 0) * x.max_length)),
+        suite.check_ends,
+    ),
+    "gives all hypotheses": (
+        given(Beam, lambda x: replace(x, num_best_B=None)),
+        suite.check_num_best,
+    ),
+    "gives the worst first": (
+        changed(Beam, "search", lambda self, found, *_: jax.tree.map(lambda x: x[:, ::-1], found)),
+        suite.check_log_probs_and_scores,
+    ),
+    "has no penalty": (
+        changed(
+            Beam,
+            "search",
+            lambda self, found, *_: best_first(found._replace(scores=found.log_probs)),
+        ),
+        suite.check_log_probs_and_scores,
+    ),
+    "reorders a part of the state": (
+        changed(Beam, "search", takes_another_ones_state),
+        suite.check_log_probs_and_scores,
+    ),
+    "compiles for every seed": (
+        changed(Sample, "static", property(lambda self: self)),
+        suite.check_compiles_once,
+    ),
+    "unrolls the steps": (changed(Greedy, "search", unrolls_the_steps), suite.check_compiles_once),
+    "cannot be widened": (
+        changed(Sample, "with_hypotheses", lambda self, *_: self),
+        suite.check_num_hypotheses,
+    ),
+    "gives one too few": (
+        changed(Sample, "search", lambda self, found, *_: jax.tree.map(lambda x: x[:, 1:], found)),
+        suite.check_num_hypotheses,
+    ),
+}
 
-    def search(self, step, state, limits):
-        def mixed(tokens_BZ, position, state):
-            return step(tokens_BZ, position, state | {"copy": jnp.roll(state["copy"], 1, axis=1)})
 
-        return super().search(mixed, state, limits)
-
-
-class CompilesForEverySeed(Sample):
-    """Passes its seed to jit."""
-
-    @property
-    def static(self):
-        return self
-
-
-class UnrollsTheSteps(Greedy):
-    """A Python loop over positions."""
-
-    def search(self, step, state, limits):
-        for position in range(3):
-            tokens_BZ = jnp.zeros((len(limits.max_lengths_B), 1), jnp.int32)
-            step(tokens_BZ, jnp.asarray(position), state)
-        return super().search(step, state, limits)
-
-
-class CannotWiden(Sample):
-    """Promises more hypotheses than it has."""
-
-    def with_hypotheses(self, n):
-        return self
-
-
-class ReturnsOneTooFew(Sample):
-    """Drops a hypothesis."""
-
-    def search(self, step, state, limits):
-        return jax.tree.map(lambda leaf: leaf[:, 1:], super().search(step, state, limits))
-
-
-class IgnoresNumBest(Beam):
-    """Returns all hypotheses, however many are asked for."""
-
-    def search(self, step, state, limits):
-        return super().search(step, state, replace(limits, num_best_B=None))
-
-
-@pytest.mark.parametrize(
-    ("method", "check"),
-    [
-        (DependsOnTheRow(num_samples=2), suite.check_batch_mates_and_padding),
-        (TranslatesPadding(), suite.check_batch_mates_and_padding),
-        (IgnoresTheLimit(), suite.check_ends),
-        (IsNotSorted(), suite.check_log_probs_and_scores),
-        (IgnoresThePenalty(), suite.check_log_probs_and_scores),
-        (ReordersPartOfTheState(beam_size=3), suite.check_log_probs_and_scores),
-        (CompilesForEverySeed(), suite.check_compiles_once),
-        (UnrollsTheSteps(), suite.check_compiles_once),
-        (CannotWiden(), suite.check_num_hypotheses),
-        (ReturnsOneTooFew(num_samples=2), suite.check_num_hypotheses),
-        (IgnoresNumBest(), suite.check_num_best),
-    ],
-    ids=lambda value: getattr(value, "__name__", type(value).__name__),
-)
-def test_the_suite_rejects_a_broken_method(method, check):
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_suite_rejects_a_broken_method(name):
+    cls, check = BROKEN[name]
     with pytest.raises(AssertionError):
-        check(method)
+        check(cls(2) if cls.__base__ is Sample else cls())
