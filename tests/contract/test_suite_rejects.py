@@ -8,12 +8,7 @@ from flax import linen as nn
 from tests.contract.broken import changed
 from transformer_jax.layers.feed_forward import Mlp
 from transformer_jax.layers.norms import LayerNorm, Norm
-from transformer_jax.mixers.full_attention import (
-    Full,
-    FullAttention,
-    FullCross,
-    FullCrossAttention,
-)
+from transformer_jax.mixers.full_attention import Full, FullAttention, FullCross, FullCrossAttention
 from transformer_jax.positions.alibi import Alibi, LinearBias
 from transformer_jax.positions.base import Position, PositionConfig
 from transformer_jax.positions.rope import Rope, RotaryPosition

@@ -1,4 +1,4 @@
-"""The quickstart's score, and that a program compiled once is not compiled again."""
+"""The quickstart's score, random kills, and that a program is compiled once."""
 
 import json
 import os
@@ -64,3 +64,17 @@ def test_the_quickstart_scores_97_and_translates_the_session_of_the_readme(tmp_p
     call("-c", code, "inspect", f"--workdir={tmp_path}")
     for picture in ("training.png", "cross_attention.png"):
         assert (tmp_path / "plots" / picture).stat().st_size > 0
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_and_restarted():
+    """docs/reliability.md has the result of thirty kills."""
+    done = subprocess.run(
+        [sys.executable, "benchmarks/kill_and_resume.py", "--kills=5", "--steps=150", "--seed=1"],
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert json.loads(done.stdout)["kills"] == 5

@@ -1,4 +1,4 @@
-"""Feed-forward networks against their formulas in float64 NumPy."""
+"""Feed-forward networks and norms against their formulas in float64 NumPy."""
 
 import math
 from typing import get_args
@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.layers.feed_forward import ACTIVATIONS, Activation, Glu, Mlp
-from transformer_jax.layers.registry import FEED_FORWARDS
-from transformer_jax.settings.variants import OneOf
+from transformer_jax.layers.norms import LayerNorm, Norm, RMSNorm
 from transformer_jax.testing.layers import DTYPES, D, F, initialised
 
 X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, D))) * 2
@@ -53,10 +52,8 @@ def test_equals_the_formula(config):
     np.testing.assert_allclose(module.apply(variables, jnp.asarray(X)), want, atol=2e-5)
 
 
-def test_options():
+def test_every_activation_can_be_chosen():
     assert get_args(Activation) == tuple(ACTIVATIONS)
-    with pytest.raises(ValueError, match="dropout_rate=1.0.*less than 1"):
-        OneOf(FEED_FORWARDS).parse("mlp(dropout_rate=1.0)")
 
 
 def test_the_gradient_of_relu_needs_only_its_result():
@@ -66,3 +63,39 @@ def test_the_gradient_of_relu_needs_only_its_result():
     np.testing.assert_array_equal(pull(jnp.ones(4))[0], [0, 0, 0, 1])
     residuals = [r for r in jax.tree.leaves(pull) if getattr(r, "dtype", None) == x.dtype]
     assert all((np.asarray(r) >= 0).all() for r in residuals)  # the result, not x
+
+
+ROWS = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, 12))) * 3 + 7
+FLOAT32 = {"dtype": "float32", "param_dtype": "float32"}
+MODULES = {
+    "layer": LayerNorm().build(12, **FLOAT32),
+    "layer, epsilon": LayerNorm(epsilon=1e-1).build(12, **FLOAT32),
+    "layer, no bias": LayerNorm(use_bias=False).build(12, **FLOAT32),
+    "rms": RMSNorm().build(12, **FLOAT32),
+    "rms, epsilon": RMSNorm(epsilon=1e-1).build(12, **FLOAT32),
+    "group": Norm(12, 1e-5, groups=3),
+    "group rms": Norm(12, 1e-5, groups=4, center=False, use_bias=False),
+}
+
+
+def naive_norm(module, params, x_D):
+    """One vector, one group after the other."""
+    params = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    width = len(x_D) // module.groups
+    y_D = np.zeros(len(x_D))
+    for start in range(0, len(x_D), width):
+        part = x_D[start : start + width].astype(np.float64)
+        if module.center:
+            part = part - sum(part) / width
+        y_D[start : start + width] = part / np.sqrt(sum(part**2) / width + module.epsilon)
+    return y_D * params["scale"] + params.get("bias", 0.0)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_norm_equals_the_formula(name):
+    module = MODULES[name]
+    variables = initialised(module)
+    assert ("bias" in variables["params"]) == (name in ("layer", "layer, epsilon", "group"))
+    got = module.apply(variables, jnp.asarray(ROWS))
+    want = np.apply_along_axis(lambda x_D: naive_norm(module, variables["params"], x_D), -1, ROWS)
+    np.testing.assert_allclose(got, want, atol=1e-5)
