@@ -43,7 +43,7 @@ def slurm_script():
 
 
 def test_slurm_starts_a_task_for_each_gpu(slurm_script):
-    """JAX gives a task under SLURM one GPU (tests/parallel/test_detection.py)."""
+    """JAX gives a task under SLURM one GPU."""
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", slurm_script, re.MULTILINE))
     assert asked["ntasks-per-node"] == asked["gpus-per-node"]
 

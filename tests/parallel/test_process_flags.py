@@ -1,8 +1,10 @@
 """Flags of several processes that cannot work are one line, before anything is written."""
 
+import jax
 import pytest
 
 from transformer_jax.commands.main import main
+from transformer_jax.parallel import processes
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,17 @@ def test_flags_that_cannot_work(tmp_path, monkeypatch, capsys, flags, words):
     assert status == 2
     assert error[-1].startswith("error: ") and words in error[-1]
     assert not (tmp_path / "run").exists()
+
+
+def test_a_cluster_is_asked_where_nothing_is_given(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        jax.distributed,
+        "initialize",
+        lambda *given, cluster_detection_method, **_: asked.append(
+            (*given, cluster_detection_method)
+        ),
+    )
+    processes.start()
+    processes.start("host:1", 2, 0)
+    assert asked == [(None, None, None, None), ("host:1", 2, 0, "deactivate")]
