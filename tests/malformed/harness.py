@@ -13,7 +13,6 @@ from transformer_jax.commands.main import main
 
 few = settings(max_examples=25)
 fewer = settings(max_examples=8)
-fewest = settings(max_examples=2)  # where each takes a command half a second
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
