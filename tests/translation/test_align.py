@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
+from tests.small import small_model
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.mixers.registry import CROSS_MIXERS
 from transformer_jax.models import api
@@ -15,8 +16,7 @@ from transformer_jax.translation.model import Model
 from transformer_jax.viewing.attention import attention_weights
 
 PAIRS = generate(5, 60)
-STACK = tj.StackConfig(num_layers=2)
-MODEL = tj.ModelConfig(400, 400, 16, 32, 2, encoder=STACK, decoder=STACK, max_length=64)
+MODEL = small_model(400, both=tj.StackConfig(num_layers=2), max_length=64)
 SOURCES, TARGETS = map(list, zip(*PAIRS[:5], strict=True))
 
 

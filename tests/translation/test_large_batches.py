@@ -51,7 +51,12 @@ def test_as_in_small_batches(members, number, method, options):
     assert_same(large, small, atol=1e-4)
 
 
-def check_axes(config):
+CONFIGS = {name: with_mixer(name) for name in MIXERS}
+CONFIGS |= {f"cross {n}": replace(SMALLER, cross=small_cross(n)) for n in CROSS_MIXERS}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_every_mixer_says_what_belongs_to_a_sentence(config):
     """The memory leads with sentences, and a state with sentences and hypotheses."""
     batch, beams = 5, 3
     ids = jax.ShapeDtypeStruct((batch, 4), jnp.int32)
@@ -70,13 +75,3 @@ def check_axes(config):
         lambda cache: shapes.append((cache.key.shape[1] // beams, beams)),
     )
     assert set(shapes) <= {(batch, beams)}
-
-
-@pytest.mark.parametrize("name", MIXERS)
-def test_every_mixer_says_what_belongs_to_a_sentence(name):
-    check_axes(with_mixer(name))
-
-
-@pytest.mark.parametrize("name", CROSS_MIXERS)
-def test_every_cross_mixer_says_what_belongs_to_a_sentence(name):
-    check_axes(replace(SMALLER, cross=small_cross(name)))

@@ -12,7 +12,7 @@ from tests.translation.conftest import LETTERS, LetterTokenizer, assert_same
 from transformer_jax.models import api
 from transformer_jax.translation import search
 from transformer_jax.translation.runner import row_choices
-from transformer_jax.translation.text_batches import Row, batches, padded_length
+from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.vocabulary import UNK_ID
 
 
@@ -127,8 +127,7 @@ def test_each_sentence_has_its_own_number_of_translations(make_translator, mbr):
 
 
 def test_a_real_models_translation_depends_on_its_sentence_alone(monkeypatch):
-    stack = tj.StackConfig(num_layers=1)
-    model = small_model(32, both=stack, max_length=48)
+    model = small_model(32, max_length=48)
     # Larger than they start, so that the model is sure of something.
     params = jax.tree.map(lambda x: 3 * x, api.init(model, jax.random.key(0)))
     decode = tj.DecodeConfig(method=tj.Beam(beam_size=3), batch_size=5, max_length_factor=0.5)
@@ -178,15 +177,6 @@ def test_padded_lengths():
     assert [padded_length(n, 256) for n in lengths] == padded
     assert padded_length(90, 100) == 96
     assert padded_length(97, 100) == 100
-
-
-def test_batches_are_full_but_for_the_last_of_each_padded_length():
-    lengths = np.random.default_rng(5).integers(1, 60, size=50).tolist()
-    rows = [Row(n, [4] * length, [], padded_length(length, 64)) for n, length in enumerate(lengths)]
-    found = list(batches(rows, lambda length: 8))
-    assert sorted(row.number for batch in found for row in batch) == list(range(50))
-    assert all(len({row.length for row in batch}) == 1 for batch in found)
-    assert max(map(len, found)) == 8 and len(found) <= 50 / 8 + 5
 
 
 def test_a_translation_begins_with_its_prefix(make_translator):
@@ -275,15 +265,6 @@ def test_a_wrong_prefix_is_named(make_translator, prefix, message):
         translator.translate(["ab", "c"], target_prefix=prefix)
     with pytest.raises(tj.UserError, match=message):
         translator.score(["ab", "c"], ["ab", "c"], target_prefix=prefix)
-
-
-@pytest.mark.parametrize("name", ["force_prefix", "control_repetition"])
-def test_no_work_is_compiled_for_options_that_are_off(make_translator, monkeypatch, name):
-    def fail(*_):
-        pytest.fail(f"{name} was called")
-
-    monkeypatch.setattr(f"transformer_jax.translation.model_calls.{name}", fail)
-    make_translator().translate(["hello"])
 
 
 def test_repetition_can_be_controlled(make_translator):

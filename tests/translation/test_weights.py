@@ -86,12 +86,6 @@ def test_a_call_cannot_choose_the_weights(members, int8):
     assert int8.translate(["abc"], weights="int8") == int8.translate(["abc"])
 
 
-def test_an_adapter_is_refused(members):
-    config = replace(model(), adapter=tj.Lora(rank=2))
-    with pytest.raises(tj.UserError, match=r"decode\.weights=int8: the model has an adapter"):
-        translator(config, api.init(config, jax.random.key(0)), weights="int8")
-
-
 def large_matrices(matmul_dtype, method, weights):
     """(what makes it, dtype) of the arrays of a compiled search that are like a large matrix."""
     sizes = {"source_vocab_size": 1999, "target_vocab_size": 1999, "d_model": 32, "d_ff": 2003}
