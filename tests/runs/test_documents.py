@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 import transformer_jax as tj
-from transformer_jax.commands.main import main, parse
+from transformer_jax.commands.main import main
 from transformer_jax.config import override
 from transformer_jax.data.splits import first_documents, read_documents
 from transformer_jax.decoding.sample import Sample
@@ -162,26 +162,6 @@ def test_the_blocks_of_the_training_are_those_of_the_translation(run):
     tuned = starting_from(config, "run")
     assert (tuned.decode.block_tokens, tuned.decode.block_sentences) == (None, None)
     assert run.tokenizers().target.separator is not None
-
-
-def test_the_log_counts_blocks(run):
-    documents = list(read_documents(run.config.data, "train"))
-    sentences = sum(map(len, documents))
-    log = (run.path / "log.txt").read_text()
-    assert f"1:en-de: {sentences} pairs; filters" in log
-    count = int(log.partition(" training blocks")[0].split()[-1])
-    assert sentences + len(documents) <= count <= 2 * sentences
-
-
-def test_other_blocks_are_another_run(run, tmp_path):
-    text = "--config.data.source=files(train_source=a.en,train_target=a.de)"
-    for flag, message in (
-        ("--config.data.blocks=blocks(tokens=60)", "holds a run with another config"),
-        (text, "data.blocks: the source of en-de does not tell"),
-    ):
-        with pytest.raises(UserError, match=message):
-            args = parse([*TRAIN, flag])
-            args.run(args)
 
 
 def test_no_separator_is_in_the_translation_of_a_line(run, command):

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from transformer_jax.config import Config, from_json, override, to_json
+from transformer_jax.config import Config, to_json
 from transformer_jax.paths import as_path
 from transformer_jax.runs import tracking
 from transformer_jax.runs.metrics import MetricsLog, read_metrics
 from transformer_jax.trackers.base import About, Tracked, Tracker
-from transformer_jax.trackers.mlflow import MLflow
 from transformer_jax.trackers.registry import TRACKERS
 from transformer_jax.trackers.wandb import Wandb
 
@@ -109,14 +108,3 @@ def test_a_tracker_is_told_the_config_with_dotted_keys(tmp_path) -> None:
     tracker = Made()
     run(tmp_path, tracker)
     assert tracker.seen[0].config["model.encoder.num_layers"] == Config().model.encoder.num_layers
-
-
-def test_trackers_are_spelled_as_other_variants() -> None:
-    config = override(Config(), {"train.trackers": "wandb(project=mine,name=first),mlflow"})
-    assert config.train.trackers == (Wandb(project="mine", name="first"), MLflow())
-    assert from_json(to_json(config), "config.json") == config
-
-
-def test_without_trackers_the_folder_is_as_before(tmp_path) -> None:
-    run(tmp_path)
-    assert not (tmp_path / "tracking_id").exists()

@@ -53,10 +53,6 @@ def train(mesh, steps, *, model=MODEL, reduce_dtype="float32"):
     return state, losses
 
 
-def bytes_per_device(tree):
-    return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(tree))
-
-
 def mesh_of(name):
     """On the first device alone for "one"."""
     return make_mesh(MESHES[name], jax.devices()[:1] if name == "one" else None)
@@ -89,11 +85,6 @@ def save(folder, state):
     checkpoints.close()
 
 
-def restored_by_default(folder):
-    """Bytes on the fullest device as `Run.params` puts the parameters."""
-    return most_bytes_on_a_device(open_run(folder).params("latest"))
-
-
 def main(folder):
     steps, names = int(sys.argv[1]), sys.argv[2:]
     assert jax.device_count() == 8
@@ -111,17 +102,17 @@ def main(folder):
         jax.tree.map(np.testing.assert_array_equal, params, found_on_one)
         seen[name] = {
             "losses": losses,
-            "parameter_bytes": bytes_per_device(state.params),
+            "parameter_bytes": most_bytes_on_a_device(state.params),
             "restored_bytes": most_bytes_on_a_device(params),
-            "optimizer_bytes": bytes_per_device(state.opt_state),
-            "average_bytes": bytes_per_device(state.ema),
+            "optimizer_bytes": most_bytes_on_a_device(state.opt_state),
+            "average_bytes": most_bytes_on_a_device(state.ema),
         }
         if name != "data8_bfloat16":
             seen[name]["beam"] = translations(params, mesh, Beam(beam_size=3))
         if name in ("one", "all"):
             seen[name]["sample"] = translations(params, mesh, Sample())
             seen[name]["int8"] = translations(params, mesh, Beam(beam_size=3), weights="int8")
-    seen["by_default"] = restored_by_default(folder)
+    seen["by_default"] = most_bytes_on_a_device(open_run(folder).params("latest"))
     alone = translations(jax.tree.map(jax.numpy.asarray, found_on_one), None, Beam(beam_size=3))
     print(json.dumps(seen | {"no mesh": {"beam": alone}}))
 

@@ -76,16 +76,6 @@ def make(train=toy.TRAIN, model=toy.MODEL):
     return trainer.init(), trainer.step
 
 
-def test_training_learns():
-    train = replace(toy.TRAIN, steps=60, label_smoothing=0.0)
-    state, step = make(train, replace(toy.MODEL, dropout_rate=0.0))
-    losses = []
-    for position in range(train.steps):
-        state, metrics = step(state, toy.batch(position))
-        losses.append(float(metrics["nll_sum"] / metrics["tokens"]))
-    assert losses[0] > 2.0 and np.mean(losses[-5:]) < 0.8 * losses[0]
-
-
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_step_keeps_the_dtypes_of_the_state(name):
     """Else it is compiled twice, and a checkpoint, whose dtypes are the first ones, is rounded."""
