@@ -59,10 +59,7 @@ def test_eval_reports_the_mean_of_the_sentences(place, folder, capsys):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (
-            ["--source", "--metric=metricx", "--metric_model"],
-            "there is no reference, which metricx",
-        ),
+        (["--source", "--metric=metricx", "--metric_model"], "there is no reference, which metr"),
         (["--source", "--metric=metricx_qe", "--metric_model", "--ter"], "which what you ask for"),
         (["--metric=metricx"], "--metric=metricx: metricx needs model"),
         (["--metric_model"], "say with --metric which metric it is of"),

@@ -38,11 +38,9 @@ POSITIONS = [("full", Rope()), ("full", T5()), ("full", Alibi()), ("linear", Rop
 def of_model(mixer: Any, causal: bool, position: Any) -> tuple[Any, Any, Any]:
     """The mixer in a model: a function of all parameters, and those, and the mixer's own."""
     own = StackConfig(num_layers=1, mixers=(mixer,), position=position)
-    other = StackConfig(num_layers=1)
-    stacks = {"encoder": other, "decoder": own} if causal else {"encoder": own, "decoder": other}
-    config = small_model(20, d_model=D, num_heads=4, max_length=LENGTH, **stacks)
-    params = api.abstract_params(config)
     stack = "decoder" if causal else "encoder"
+    config = small_model(20, d_model=D, num_heads=4, max_length=LENGTH, **{stack: own})
+    params = api.abstract_params(config)
 
     def call(params: Any, method: str, *args: Any) -> Any:
         def run(model: Transformer) -> Any:
@@ -142,10 +140,7 @@ def test_arguments_that_cannot_be_are_one_line():
     wide = jax.eval_shape(MixerLayer(Full(), 2 * D, 2).init, jax.random.key(0))
     for use, message in (
         (lambda: layer.init(0), r"key is 0: give jax.random.key\(0\)"),
-        (
-            lambda: layer.apply(params, X[..., :3]),
-            r"x has the shape .*: expected \[rows, length, 16\]",
-        ),
+        (lambda: layer.apply(params, X[..., :3]), r"x has .*: expected \[rows, length, 16\]"),
         (lambda: layer.apply(params, X, MASK * 1.0), "mask is float32"),
         (lambda: jax.eval_shape(layer.apply, wide, X), "params are not of this layer"),
         (lambda: layer.init_state(params, 2, 8), "Full with causal=False sees what follows"),
