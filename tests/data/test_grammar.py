@@ -1,4 +1,4 @@
-"""The embedded corpus: enough of it, correct, unambiguous, the same everywhere."""
+"""The embedded corpus: unambiguous, held out, the same everywhere."""
 
 import hashlib
 import itertools
