@@ -213,8 +213,8 @@ def test_a_killed_shard_is_made_again(
             raise KeyboardInterrupt
         return encode(*args)  # type: ignore[arg-type]
 
-    encode = module.encoded
-    monkeypatch.setattr(module, "encoded", killed)
+    encode = module.Encoder.encoded
+    monkeypatch.setattr(module.Encoder, "encoded", killed)
     with pytest.raises(KeyboardInterrupt):
         make_shard(preparation, 0, 2)
     with pytest.raises(UserError, match="missing: run that shard again"):
