@@ -133,6 +133,22 @@ def test_no_process_of_a_shard_outlives_the_command(corpora_place, prepared, tmp
         assert process.stdout.read() == b""  # its end, when nobody can write any more
 
 
+def test_pairs_that_teach_little_are_counted(corpora_place, tmp_path, capsys):
+    for side, more in (("en", "a dog\n"), ("de", "\n")):
+        lines = (corpora_place / f"train.{side}").read_text().splitlines()[:60]
+        (tmp_path / f"a.{side}").write_text("\n".join([*lines, "word " * 300]) + "\n" + more)
+    flags = ["--config.data.validation_from_train=none", "--config.tokenizer.vocab_size=330"]
+    words = ["prepare", "--config=from_files", f"--output={tmp_path / 'new'}"]
+    command = [*words, *text_flags(tmp_path, "a"), *flags]
+    for step in ("--tokenizer", "--shard=1/2", "--shard=0/2", "--merge"):
+        capsys.readouterr()
+        assert main([*command, "--part_pairs=50", step]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "1:en-de: 1 pairs have an empty side, and 1 longer than batch.max_length=128 are skipped "
+        "by a training"
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

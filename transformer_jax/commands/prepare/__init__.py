@@ -131,4 +131,5 @@ def _preparation(args: argparse.Namespace) -> "Preparation":
     data = resolve(config.data)
     vocabularies(config.tokenizer, tags_of(data))  # raises what is wrong with the settings
     folder = Path(os.path.abspath(args.output))
-    return Preparation(folder, data, config.tokenizer, args.part_pairs)
+    longest = min(config.batch.max_length, config.model.max_length)
+    return Preparation(folder, data, config.tokenizer, args.part_pairs, longest)

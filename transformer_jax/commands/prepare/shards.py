@@ -39,6 +39,7 @@ from transformer_jax.data.alignments import pharaoh
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.id_files import Part, write_entry
 from transformer_jax.data.ids import Encoder, PartMaker, Row
+from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sources.base import Numbered, Split
 from transformer_jax.data.sources.files import file_digest
@@ -55,7 +56,7 @@ from transformer_jax.data.splits import (
     in_direction,
 )
 from transformer_jax.data.tokenizer import SIDES
-from transformer_jax.data.tokenizer_pair import load_tokenizers, open_tokenizer
+from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers, open_tokenizer
 from transformer_jax.data.tokenizer_training import tokenizers_of_text
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, claim, stage, write_whole, writing
@@ -75,6 +76,7 @@ class Preparation(NamedTuple):
     data: DataConfig  #: resolved
     tokenizer: TokenizerConfig
     part_pairs: int  #: pairs of a part
+    max_length: int | None = None  #: pieces of the longest that is trained on; none = not known
 
 
 def begin(preparation: Preparation) -> None:
@@ -174,6 +176,7 @@ def merge(preparation: Preparation) -> DataConfig:
         used, line = maker.encoder.review(number, parts[-1])
         kept.append(used)
         _LOGGER.info(line)
+        _log_unusual(preparation, maker.encoder.tokenizers, number, parts[-1])
         place.mkdir(parents=True, exist_ok=True)  # of an empty text
         write_whole(epath.Path(place / "kept.bin"), used.tobytes())
         has_links = bool(corpus.source.alignments)
@@ -279,6 +282,32 @@ def _write_links(place: Path, parts: Iterable[Path], kept: np.ndarray) -> None:
     rows = chain.from_iterable(read_lines(part / "text.jsonl.gz") for part in parts)
     lines = (f"{links}\n" for _, _, _, links in compress(rows, kept))
     write_whole(epath.Path(place / LINKS), "".join(lines).encode())
+
+
+def _log_unusual(
+    preparation: Preparation, tokenizers: Tokenizers, number: int, parts: Iterable[Part]
+) -> None:
+    """Logs how many pairs have an empty side, and how many are longer than is trained on."""
+    data = preparation.data
+    tags = text_tags(data, data.parts[number], tokenizers)
+    joined = bool(data.blocks)
+    least = [
+        len(getattr(tokenizers, side).encode(tag)) + joined
+        for side, tag in zip(SIDES, tags, strict=True)
+    ]
+    most = np.inf if joined else preparation.max_length or np.inf
+    num_empty = num_long = 0
+    for part in parts:
+        lengths = [part.read()[f"{side}_lengths"] for side in SIDES]
+        is_empty = [one <= few for one, few in zip(lengths, least, strict=True)]
+        num_empty += int(np.logical_or(*is_empty).sum())
+        num_long += int((np.maximum(*lengths) > most).sum())
+    if num_empty or num_long:
+        longer = f"{num_long:,} longer than batch.max_length={preparation.max_length}"
+        _LOGGER.info(
+            f"{data.names[number]}: {num_empty:,} pairs have an empty side"
+            + (f", and {longer} are skipped by a training" if num_long else "")
+        )
 
 
 def _check(part: Part, text: str) -> None:
