@@ -47,7 +47,7 @@ def make_batches(arguments: argparse.Namespace) -> list[Batch]:
     """One full batch of every shape of the corpus."""
     from pipeline_speed import synthetic_corpus
 
-    from transformer_jax.data.batches import BatchPlan, make_batch
+    from transformer_jax.data.batches import BatchPlan, Stream, make_batch
     from transformer_jax.data.config import BatchConfig, TokenizerConfig
     from transformer_jax.data.ids import ids_of_pairs
     from transformer_jax.data.sources.files import read_lines
@@ -64,7 +64,7 @@ def make_batches(arguments: argparse.Namespace) -> list[Batch]:
     plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, config)
     by_shape: dict[tuple[int, ...], Batch] = {}
     for position in range(plan.batches_per_epoch):
-        batch = make_batch(corpus, plan, position)
+        batch = make_batch(Stream(corpus, plan), position)
         if batch["target_mask"].any(axis=1).all():  # full
             by_shape.setdefault(batch["target"].shape, batch)
     return list(by_shape.values())

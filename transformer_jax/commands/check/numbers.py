@@ -28,7 +28,7 @@ from transformer_jax.ops.flash_attention import blockwise_attention, chosen_kern
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model import Model
-from transformer_jax.translation.model_calls import Sources, decode_batch
+from transformer_jax.translation.model_calls import Decoding, Sources, decode_batch
 
 #: Limits of relative differences, for float32 and for bfloat16, whose step is 2^-8.
 FLOAT32, BFLOAT16 = 1e-3, 4e-2
@@ -141,8 +141,9 @@ def _model_job(here: jax.Device, cpu: jax.Device) -> Job:
         return trainer(device).lower(trainer(device).abstract, batch)
 
     def search(params: Any, sources: Sources) -> list[jax.Array]:
-        run = partial(decode_batch, params, sources, model=Model((model,)), max_length=32)
-        return [run(method=method.static).tokens[:, 0] for method in searches.values()]
+        run = partial(decode_batch, params, sources, model=Model((model,)))
+        decodings = [Decoding(method.static, 32) for method in searches.values()]
+        return [run(decoding=decoding).tokens[:, 0] for decoding in decodings]
 
     def results(programs: Mapping[str, Any], device: jax.Device) -> tuple[Any, Any, Any]:
         (state, params), losses = jax.device_get(programs["begin"]()), []

@@ -26,7 +26,7 @@ from transformer_jax.plan.programs import Compiler, program_bytes
 from transformer_jax.plan.step_time import estimate
 from transformer_jax.runs.start import begin_new
 from transformer_jax.translation.model import Model
-from transformer_jax.translation.model_calls import Sources, decode_batch
+from transformer_jax.translation.model_calls import Decoding, Sources, decode_batch
 
 PART = "speed"
 
@@ -153,8 +153,8 @@ def search_job(config: Config, mesh: Mesh, seconds: float) -> Job:
         return jax.jit(begin, out_shardings=shardings_of(params())).lower()
 
     def lower_search() -> Any:
-        how = {"model": model, "method": method.static, "max_length": length, "mesh": mesh}
-        return decode_batch.lower(params(), sources, **how)
+        decoding = Decoding(method.static, length)
+        return decode_batch.lower(params(), sources, model=model, decoding=decoding, mesh=mesh)
 
     def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
         search = partial(programs["search"], programs["params"](), sources)
