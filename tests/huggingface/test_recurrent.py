@@ -1,6 +1,8 @@
-"""Gated DeltaNet equals Qwen3-Next's and Kimi's of the Hugging Face library on random weights.
+"""Recurrent layers equal those of the Hugging Face library on the same random weights.
 
-In outputs, the last state, and the gradients of inputs and weights.
+Gated DeltaNet equals Qwen3-Next's and Kimi's in outputs, the last state, and the gradients of
+inputs and weights; Mamba and Mamba-2 equal theirs in outputs. Its RWKV is version 4, which has no
+matrix state, so that one has no counterpart there.
 """
 
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ import pytest
 from tests.oracles import need
 from transformer_jax.mixers.base import MixerConfig, MixerContext
 from transformer_jax.mixers.gated_deltanet import GatedDeltaNet
+from transformer_jax.mixers.mamba import Mamba
+from transformer_jax.mixers.ssd import SSD
 from transformer_jax.positions.none import NoPosition
 
 torch = need("torch")
@@ -53,8 +57,8 @@ def randomised(module):
 
 
 def convolution(theirs):
-    taps = array(theirs.conv1d.weight)[:, 0].T
-    return {"kernel": taps, "bias": jnp.zeros(taps.shape[1:])}
+    taps, bias = array(theirs.conv1d.weight)[:, 0].T, theirs.conv1d.bias
+    return {"kernel": taps, "bias": jnp.zeros(taps.shape[1:]) if bias is None else array(bias)}
 
 
 def qwen3_next(expand=2):
@@ -172,3 +176,77 @@ def test_a_layer_equals_theirs(source, length):
         _, state = step(x[:, t], state)
     last = cache.get_recurrent_state(0, state_idx=0)
     np.testing.assert_allclose(state.hidden, array(last), **TOLERANCE)
+
+
+def mamba():
+    from transformers.models.mamba.modeling_mamba import MambaMixer
+
+    config = transformers.MambaConfig(
+        hidden_size=D,
+        state_size=3,
+        conv_kernel=3,
+        expand=2,
+        time_step_rank=2,
+        num_hidden_layers=1,
+        vocab_size=7,
+    )
+    theirs = randomised(MambaMixer(config, 0))
+    into, gate = torch.split(theirs.in_proj.weight, 2 * D)
+    params = {
+        "into": kernel(into),
+        "gate": kernel(gate),
+        "conv": convolution(theirs),
+        "select": kernel(theirs.x_proj.weight),
+        "delta": kernel(theirs.dt_proj.weight),
+        "delta_bias": array(theirs.dt_proj.bias),
+        "log_decay": array(theirs.A_log),
+        "skip": array(theirs.D),
+        "out": kernel(theirs.out_proj.weight),
+    }
+    options = Mamba(state_size=3, conv_width=3, dt_rank=2, chunk=4)
+    return Copied(theirs, config, params, options)
+
+
+def ssd():
+    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
+
+    config = transformers.Mamba2Config(
+        hidden_size=D,
+        state_size=3,
+        conv_kernel=3,
+        expand=2,
+        num_heads=4,
+        head_dim=K,
+        n_groups=2,
+        num_hidden_layers=1,
+        vocab_size=7,
+        chunk_size=4,
+    )
+    theirs = randomised(Mamba2Mixer(config, 0))
+    gate, into, delta = torch.split(theirs.in_proj.weight, [2 * D, 2 * D + 12, 4])
+    params = {
+        "into": kernel(into),
+        "gate": kernel(gate),
+        "delta": kernel(delta),
+        "conv": convolution(theirs),
+        "delta_bias": array(theirs.dt_bias),
+        "log_decay": array(theirs.A_log),
+        "skip": array(theirs.D),
+        "norm": {"scale": array(theirs.norm.weight)},
+        "out": kernel(theirs.out_proj.weight),
+    }
+    options = SSD(state_size=3, conv_width=3, head_dim=K, groups=2, chunk=4)
+    return Copied(theirs, config, params, options)
+
+
+@pytest.mark.parametrize("source", [mamba, ssd])
+def test_outputs_equal_theirs(source):
+    copied, length = source(), 11
+    context = MixerContext(D, num_heads=H, head_dim=K, max_length=length, causal=True)
+    ours = copied.options.build(context, NoPosition().build(context))
+    x = np.array(jax.random.normal(jax.random.key(0), (BATCH, length, D)))
+    got = ours.apply({"params": copied.params}, x, jnp.ones((BATCH, length), bool))
+    with torch.no_grad():
+        want = copied.theirs(torch.tensor(x)).numpy()
+    assert np.abs(want).max() > 0.1
+    np.testing.assert_allclose(got, want, atol=1e-5, rtol=1e-5)
