@@ -4,6 +4,7 @@ The engine is `fxtranslate`. The text is real, too, and never part of the reposi
 """
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 
 import transformer_jax as tj
 from tests.oracles import need
+from transformer_jax.config import override
 from transformer_jax.formats.marian.files import OPTIONS
+from transformer_jax.runs.pretrained import starting_from
 from transformer_jax.vocabulary import UNK_ID
 from transformer_jax.weights.marian_items import Int8, read_items
 
@@ -99,3 +102,51 @@ def test_in_int8_most_translations_are_those_of_the_engine(run, pair, texts):
     # To the bit. Alone, 200 of 200 scores are the same, too, where XLA optimises: it does not here.
     assert translator.decode(texts[::-1]).translations[::-1] == ours
     assert translator.translate(texts[:1]) == [each.text for each in ours[0]]
+
+
+#: No vocabulary of a student has these characters.
+UNKNOWN = "\N{SNOWMAN}"
+
+
+@pytest.fixture(scope="module")
+def tuned(run, texts, tmp_path_factory):
+    """Fine-tuned on what it translates itself, with a character that its vocabulary lacks."""
+    folder = tmp_path_factory.mktemp("tuned")
+    source = [f"{text} {UNKNOWN}" for text in texts[:64]]
+    target = [f"{UNKNOWN} {text}" for text in in_engine(published("enpt"), texts[:64])]
+    for name, lines in (("en", source), ("pt", target)):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    flags = {
+        "train.init_from": str(run.path),
+        "train.steps": "6",
+        "train.schedule": "constant(learning_rate=0.0001,warmup_steps=1)",
+        "train.early_stopping": "none",
+        "batch.tokens": "512",
+        "batch.num_buckets": "1",
+        "batch.max_length": "64",
+        "data.validation_from_train": "none",
+    }
+    config = starting_from(override(tj.load_recipe("finetune"), flags), str(run.path))
+    files = tj.Files((str(folder / "en"),), (str(folder / "pt"),))
+    config = replace(
+        config, data=replace(config.data, source=files, cache_dir=str(folder / "cache"))
+    )
+    return tj.train(config, folder / "run"), folder
+
+
+@pytest.mark.parametrize("pair", ["enpt"], indirect=True)
+def test_a_student_that_saw_unknown_characters_does_not_write_them(pair, tuned, texts, tmp_path):
+    run, folder = tuned
+    sources = [f"{text} {UNKNOWN}" for text in texts[:16]]
+    translator = run.translator()
+    asked = translator.translate(sources, allow_unk=True)
+    assert any("⁇" in text for text in asked), "the training had no effect"
+    found = translator.translate(sources)
+    assert not any("⁇" in text or "<unk>" in text for text in found) and all(found)
+    # And it goes out again, in both precisions.
+    (folder / "measured").write_text("\n".join(texts[:8]))
+    for options in ("", f"(quantization=int8,sentences={folder / 'measured'})"):
+        out = tj.export(run, f"bergamot{options}", tmp_path / f"out{len(options)}")
+        assert not any("⁇" in text for text in in_engine(out, texts[:16]))
+    with pytest.raises(tj.UserError, match="not imported from a file of int8: give sentences=FILE"):
+        tj.export(run, "bergamot(quantization=int8)", tmp_path / "refused")
