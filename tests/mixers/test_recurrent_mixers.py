@@ -113,9 +113,9 @@ def test_one_pass_of_ssd_equals_its_matrix():
     mixer = build("ssd", causal=False, combine="one_pass")
     params, o = noisy_params(mixer), mixer.config
     assert "forwards" not in params
-    got = jax.jit(lambda p: mixer.apply({"params": p}, X, MASK))(params)
-    for row, length in enumerate(LENGTHS):
-        x = X[row, :length]
+
+    def by_matrix(params, x):
+        length = len(x)
         padded = jnp.pad(naive.linear(params["into"], x), ((1, 1), (0, 0)))
         taps = [params["conv"]["kernel"][w] * padded[w : w + length] for w in range(3)]  # centered
         u = jax.nn.silu(params["conv"]["bias"] + sum(taps))
@@ -129,8 +129,12 @@ def test_one_pass_of_ssd_equals_its_matrix():
         y = (y + params["skip"][:, None] * values).reshape(length, -1)
         y = y * jax.nn.silu(naive.linear(params["gate"], x))
         parts = y.reshape(length, o.groups, -1)
-        parts = parts / np.sqrt((parts**2).mean(-1, keepdims=True) + 1e-5)
-        want = naive.linear(params["out"], parts.reshape(length, -1) * params["norm"]["scale"])
+        parts = parts / jnp.sqrt((parts**2).mean(-1, keepdims=True) + 1e-5)
+        return naive.linear(params["out"], parts.reshape(length, -1) * params["norm"]["scale"])
+
+    got = jax.jit(lambda p: mixer.apply({"params": p}, X, MASK))(params)
+    for row, length in enumerate(LENGTHS):
+        want = jax.jit(by_matrix)(params, X[row, :length])
         np.testing.assert_allclose(got[row, :length], want, atol=1e-5)
 
 
