@@ -90,7 +90,14 @@ RECORD = {"best_bleu": 1.0, "best_step": 1, "evaluations_since_best": 0}
 
 
 @pytest.mark.parametrize(
-    "meta", [None, META, META | {"record": RECORD | {"best_bleu": "1"}}, META | {"record": {}}]
+    "meta",
+    [
+        None,
+        META,
+        META | {"record": RECORD | {"best_bleu": "1"}},
+        META | {"record": {}},
+        META | {"record": RECORD, "identity": ["a"]},
+    ],
 )
 def test_a_checkpoint_whose_meta_does_not_fit_is_named(place, copy_of, meta):
     """With a manifest that agrees: another version may have written both."""
