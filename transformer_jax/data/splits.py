@@ -223,7 +223,7 @@ def without_held_out(
             f"data.validation_from_train={count}: the training text has only {total} pairs, "
             "so none would be left to train on"
         )
-    # Not before: what is damaged is named by reading it.
+    # Not before: now the digests are known, and no file is read again.
     files = [key for key, _ in corpus.source.texts(corpus.sides)] if count else []
     if len(set(files)) < len(files):
         name = data.names[data.parts.index(corpus)]

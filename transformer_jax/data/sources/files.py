@@ -6,9 +6,13 @@ of each file.
 
 Only "\n" and "\r\n" end a line. U+2028, U+0085, vertical tabs and the like are part of the
 sentence, as they are for `wc -l` and for the tools that write such files.
+
+A file is hashed while it is read, so that the fingerprint of a text that was just read costs
+nothing.
 """
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -185,7 +189,7 @@ def read_lines(path: str | Path) -> Generator[str, None, None]:
     """
     number = 0
     try:
-        with open(path, "rb", 1 << 18) as raw:
+        with io.BufferedReader(_HashedFile(path), 1 << 18) as raw:
             for text in decode_lines(unpacked(path, raw), path):
                 number += 1
                 yield text
@@ -222,29 +226,54 @@ def _unreadable(path: str | Path, error: OSError) -> UserError:
     return UserError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}){hint}")
 
 
-#: SHA-256 of files that were hashed, by what os.stat says about them.
-_DIGESTS: dict[tuple[int, ...], str] = {}
+#: SHA-256 of files that were read, by what os.stat says about them.
+_DIGESTS: dict[tuple[Any, ...], str] = {}
 _SURE_AFTER = 2.0  # seconds; a file changed twice within a clock tick would look unchanged
 
 
 def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file's bytes, from memory where this process has hashed the file.
+    """SHA-256 of a file's bytes, from memory where this process has read the file to its end.
 
     Raises:
         UserError: the file cannot be read.
     """
     try:
-        stat = os.stat(path)
-        key = stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
-        if known := _DIGESTS.get(key):
+        if known := _DIGESTS.get(_identity(os.stat(path))):
             return known
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        with _HashedFile(path) as file:
+            buffer = bytearray(1 << 20)
+            while file.readinto(buffer):
+                pass
+            return file.digest()
     except OSError as error:
         raise _unreadable(path, error) from None
-    if time.time() - stat.st_mtime > _SURE_AFTER:
-        _DIGESTS[key] = digest
-    return digest
+
+
+def _identity(stat: os.stat_result) -> tuple[Any, ...]:
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+class _HashedFile(io.FileIO):
+    """A file opened for reading; at its end, the digest of its bytes is remembered."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, "rb")
+        self._stat = os.fstat(self.fileno())
+        self._hash, self._hashed = hashlib.sha256(), 0
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer) or 0
+        self._hash.update(memoryview(buffer)[:count])
+        self._hashed += count
+        if not count and self._hashed == self._stat.st_size:
+            key = _identity(os.fstat(self.fileno()))
+            if key == _identity(self._stat) and time.time() - self._stat.st_mtime > _SURE_AFTER:
+                _DIGESTS[key] = self.digest()
+        return count
+
+    def digest(self) -> str:
+        """SHA-256 of what has been read."""
+        return self._hash.hexdigest()
 
 
 def read_parallel(source_path: str, target_path: str) -> Iterator[Pair]:
