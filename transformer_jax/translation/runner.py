@@ -50,9 +50,12 @@ class Runner:
 
     def search_rows(self, wanted: int, num_hypotheses: int) -> int:
         """The most rows of a search: in int8 on a CPU, few."""
-        if not (holds_int8(self.params) and _on_cpu(self.params)):
-            return wanted
-        return min(wanted, max(1, _INT8_HYPOTHESES // num_hypotheses))
+        few = max(1, _INT8_HYPOTHESES // num_hypotheses)
+        return min(wanted, few) if self._takes_few else wanted
+
+    @cached_property
+    def _takes_few(self) -> bool:
+        return holds_int8(self.params) and _on_cpu(self.params)
 
     @cached_property
     def threads(self) -> int:
