@@ -45,15 +45,17 @@ def options_for(mesh: Mesh) -> dict[str, Any]:
     wanted = COMPILER_OPTIONS.get(device.platform, {})
     trial = jax.jit(lambda: 0, out_shardings=jax.sharding.SingleDeviceSharding(device))
 
-    def takes(name: str) -> bool:
+    def takes(options: dict[str, Any]) -> bool:
         try:
-            trial.lower().compile(compiler_options={name: wanted[name]})
+            trial.lower().compile(compiler_options=options)
         except jax.errors.JaxRuntimeError as error:
-            _LOGGER.info("the compiler does not take %s: %s", name, error)
+            _LOGGER.info("the compiler does not take %s: %s", ", ".join(options), error)
             return False
         return True
 
-    return {name: value for name, value in wanted.items() if takes(name)}
+    if not wanted or takes(wanted):
+        return wanted
+    return {name: value for name, value in wanted.items() if takes({name: value})}
 
 
 #: (params, batch, dropout key or None) -> sums over the target tokens of the batch, as those of
