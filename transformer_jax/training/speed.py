@@ -131,23 +131,22 @@ def settle_length(
         UserError: not one step fits.
     """
     train = trainer.train
-    minutes = train.minutes if start.is_new else None
+    shapes = data.shapes(train.steps)
+    if not start.is_new or (minutes := train.minutes) is None:
+        stack.enter_context(trainer.compiling_ahead(shapes))
+        return Settled(trainer, evaluate)
 
     def fit_minutes(speed: Speed) -> TrainConfig:
         *agreed, elapsed = from_first(lambda: [*speed, time.perf_counter() - began])
         return resolve_steps(train, Speed(*agreed), elapsed)
 
-    shapes, compiling, step = data.shapes(train.steps), 0.0, 0.0
-    if minutes is not None:
-        _LOGGER.info("train.minutes: compiling and timing a step and an evaluation")
-        batch, larger = data.first()
-        with trainer.compiling_ahead(shapes[:1]):
-            compiling, seconds = trainer.measure_step(batch)
-        step = larger * seconds
-        fit_minutes(Speed(step))  # or says at once that nothing can be trained
+    _LOGGER.info("train.minutes: compiling and timing a step and an evaluation")
+    batch, larger = data.first()
+    with trainer.compiling_ahead(shapes[:1]):
+        compiling, seconds = trainer.measure_step(batch)
+    step = larger * seconds
+    fit_minutes(Speed(step))  # or says at once that nothing can be trained
     stack.enter_context(trainer.compiling_ahead(shapes))
-    if minutes is None:
-        return Settled(trainer, evaluate)
     left = 60 * minutes - (time.perf_counter() - began)
     if evaluate and not from_first(lambda: left >= _COMPILATIONS * compiling):
         _LOGGER.warning(
@@ -155,8 +154,9 @@ def settle_length(
             "BLEU while training, and `best` will mean the newest"
         )
         evaluate = None
-    params = trainer.init().eval_params if evaluate else {}
-    evaluation = measure_evaluation(evaluate, params) if evaluate else 0.0
+    evaluation = 0.0
+    if evaluate:
+        evaluation = measure_evaluation(evaluate, trainer.init().eval_params)
     speed = Speed(step, evaluation, compiling * trainer.ahead.rounds_left())
     settled = fit_minutes(speed)
     _LOGGER.info(describe_steps(train, settled, speed))
