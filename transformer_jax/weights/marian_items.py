@@ -195,9 +195,12 @@ class _Reader:
 
     def _name(self, length: int) -> str:
         name = self._bytes(length)
-        if name[-1:] != b"\0" or not name.isascii():
-            raise ValueError("a name is not text that ends with NUL")
-        return name[:-1].decode()
+        try:
+            if name[-1:] != b"\0":
+                raise ValueError
+            return name[:-1].decode()
+        except ValueError as error:
+            raise ValueError("a name is not text that ends with NUL") from error
 
     def _bytes(self, count: int) -> bytes:
         found = self._content[self._place : self._place + count]
