@@ -1,6 +1,6 @@
 """What changes a model's steps: a forced prefix, and controls of repetition.
 
-Each is compared with all hypotheses of the changed model, enumerated, for every method.
+The hypotheses of every method are compared with those of a search through all of them.
 """
 
 import functools

@@ -124,7 +124,7 @@ BROKEN = {
         changed(Beam, "search", takes_another_ones_state),
         suite.check_log_probs_and_scores,
     ),
-    "compiles for every seed": (
+    "another program for each seed": (
         changed(Sample, "static", property(lambda self: self)),
         suite.check_compiles_once,
     ),
