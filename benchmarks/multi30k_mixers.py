@@ -39,13 +39,14 @@ SHORT = {
 }
 BOTH = ["window", "linear", "ssd", "mamba", "rwkv", "s4d", "s4", "h3", "ssru", "performer"]
 BOTH = [*BOTH, "reformer", "bigbird", "strided", "gated_deltanet", "gla"]
-THREE_SEEDS = ("full",)  # to see what chance does
+ONE_PASS = "ssd(combine=one_pass)"  # beside the two scans of "encoder ssd"
+SEEDS = {"full": 3, "encoder ssd": 2, f"encoder {ONE_PASS}": 2}  # to see what chance does
 
 
 def changes() -> dict[str, dict[str, str]]:
     """What differs from the recipe in each row; the first is full attention everywhere."""
     found = {"full": {"model.encoder.mixers": "full"}}
-    encoders = [*BOTH, "longformer", "linformer", "mlp_mixer"]
+    encoders = [*BOTH, "longformer", "linformer", "mlp_mixer", ONE_PASS]
     for role, mixers in (("encoder", encoders), ("decoder", BOTH)):
         for mixer in mixers:
             found[f"{role} {mixer}"] = {f"model.{role}.mixers": SHORT.get(mixer, mixer)}
@@ -95,9 +96,7 @@ def make(name: str, seed: int) -> dict[str, Any]:
 
 def keys() -> list[Key]:
     """Row and seed of every model; the first seed of all rows comes first."""
-    names = list(changes())
-    first = [(name, 0) for name in names]
-    return first + [(name, seed) for seed in (1, 2) for name in names if name in THREE_SEEDS]
+    return [(name, seed) for seed in range(3) for name in changes() if seed < SEEDS.get(name, 1)]
 
 
 if __name__ == "__main__":
