@@ -1,14 +1,18 @@
-"""Which mixer finds what decides a word, from how far: the rows of docs/long_documents.md.
+"""Which mixer finds what decides a word, from how far, at which learning rate.
 
     python benchmarks/long_documents.py --jobs=2           # trains and tests what is missing
     python benchmarks/long_documents.py --only=full,ssd    # rows whose name has one of these
-    python benchmarks/long_documents.py --list             # the rows, and which are there
+    python benchmarks/long_documents.py --list             # the rows by now, and which are there
 
 Each row is one small model (2 + 2 layers of width 128) in which one part is not full attention.
 It is trained on `grammar_documents` with documents of up to about 512 tokens, and tested on marked
-words whose deciding word is 16 to 8,000 tokens away. `d_ff` of each row is chosen so that all have
-as many parameters, within 5 %. A row and seed is one line of
-`benchmarks/results/long_documents.jsonl` (see `rows.py`).
+words whose deciding word is 16 to 8,000 tokens away. `d_ff` of each model is chosen so that all
+have as many parameters, within 5 %.
+
+Each model is trained at every rate with one seed. The rate with the most right answers on the
+validation items, at distances as in training, is the model's, and two more seeds are trained with
+it: by the machinery of `compare --grid`. The test items have no part in the choice. A row and seed
+is one line of `benchmarks/results/long_documents_rates.jsonl` (see `rows.py`).
 
 A marked word is right if the model, which reads the right document up to it, finds its piece more
 probable than that of each wrong word: one pass for a document. The chance of a guess is in the row.
@@ -22,7 +26,7 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,11 +34,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import scipy.stats
-from rows import Key, main, run_folder
+from rows import Key, Rows, main, run_folder
 
 import transformer_jax as tj
+from transformer_jax.commands.compare.jobs import due
 from transformer_jax.commands.compare.results import Meter, gflops_per_step, peak_gb, with_seed
-from transformer_jax.commands.compare.rows import Row, make_rows
+from transformer_jax.commands.compare.rows import Row, make_grid, split_grid
 from transformer_jax.commands.prepare.shards import (
     Preparation,
     begin,
@@ -52,31 +57,32 @@ from transformer_jax.ops.padding import pad
 from transformer_jax.paths import as_path, one_at_a_time
 from transformer_jax.vocabulary import EOS_ID
 
+NAME = "long_documents_rates"
 TEXT = Path("runs/long_documents/text")
 STEPS = 3400
 TRAINED = 512  # pieces of the longest documents in training
 LONGEST = 8192 + 512  # and in the tests
+RATES = ("1.3e-3", "4e-3", "1.2e-2")
+SEEDS = 3
 #: Tokens between the deciding word and the marked one -> documents that are tested.
 DISTANCES = {16: 100, 64: 100, 256: 100, 448: 100, 1024: 40, 2048: 40, 4096: 20, 8000: 10}
+VALIDATION = {distance: count for distance, count in DISTANCES.items() if distance < TRAINED}
 DOCUMENTS = 100  #: of the validation set, translated whole
 #: What is tested: kind, and facts before the distance begins.
 TESTS = (("agreement", 1), ("recall", 4), ("recall", 16), ("consistency", 1), ("order", 4))
-#: Rows with three seeds; the others have one.
-THREE_SEEDS = ("full", "encoder linear", "decoder linear", "encoder ssd", "decoder ssd")
-THREE_SEEDS += ("encoder window", "decoder window", "both ssd,full", "position t5")
-
-WINDOW = "window(window=64)"
-DECODERS = [WINDOW, "linear", "ssd", "mamba", "rwkv", "s4d", "ssru", "performer", "reformer", "h3"]
-ENCODERS = [*DECODERS, "linformer", "mlp_mixer(hidden=64)"]
-DECODERS = [*DECODERS, "mlp_mixer"]
-CROSS = ["linear", "performer", "linformer"]
-HYBRIDS = ("ssd,full", f"{WINDOW},full", f"linear,{WINDOW}", f"ssd,{WINDOW}")
-#: Their parameters grow with the longest text, so that is 1,024 tokens.
-FIXED = ("linformer", "mlp_mixer")
-UNEQUAL = "decoder mlp_mixer"  #: its matrices of 1,024 x 1,024 alone are more than all parameters
-POSITIONS = ["rope", "alibi", "t5"]
-#: Of `ssd,full`, too: a recurrence knows the order by itself, so full attention may do without.
-POSITIONS_OF_HYBRID = ["t5", "none"]
+ENCODER, DECODER = "model.encoder.mixers", "model.decoder.mixers"
+#: What differs from `CONFIG`; the first model is full attention everywhere.
+MODELS: dict[str, dict[str, str]] = {
+    "full": {DECODER: "full"},
+    "full, convolution": dict.fromkeys((ENCODER, DECODER), "full(conv_width=4)"),
+    "full, no positions": dict.fromkeys(
+        ("model.encoder.position", "model.decoder.position"), "none"
+    ),
+    "decoder ssd": {DECODER: "ssd"},
+    "decoder gated_deltanet": {DECODER: "gated_deltanet"},
+    # Of four layers one has softmax attention: the decoder's last.
+    "hybrid 3:1": {ENCODER: "gated_deltanet", DECODER: "gated_deltanet,full"},
+}
 
 CONFIG = tj.Config(
     data=tj.DataConfig(
@@ -118,36 +124,15 @@ CONFIG = tj.Config(
 )
 
 
-def changes() -> dict[str, dict[str, str]]:
-    """What differs from `CONFIG` in each row; the first is full attention everywhere."""
-    both = "model.encoder.mixers", "model.decoder.mixers"
-    position = "model.encoder.position", "model.decoder.position"
-    found: dict[str, dict[str, str]] = {"full": {both[0]: "full"}}
-    for mixer in ENCODERS:
-        found[f"encoder {mixer.partition('(')[0]}"] = {both[0]: mixer}
-    for mixer in DECODERS:
-        found[f"decoder {mixer.partition('(')[0]}"] = {both[1]: mixer}
-    for mixer in CROSS:
-        found[f"cross {mixer}"] = {"model.cross": mixer}
-    for pattern in HYBRIDS:
-        found[f"both {pattern.replace('(window=64)', '')}"] = dict.fromkeys(both, pattern)
-    for scheme in POSITIONS:
-        found[f"position {scheme}"] = dict.fromkeys(position, scheme)
-    for scheme in POSITIONS_OF_HYBRID:
-        hybrid = dict.fromkeys(both, "ssd,full")
-        found[f"both ssd,full {scheme}"] = hybrid | dict.fromkeys(position, scheme)
-    for name, row in found.items():
-        if name.endswith(FIXED):
-            row |= dict.fromkeys(("model.max_length", "decode.max_source_length"), "1024")
-    return found
-
-
-def row(name: str) -> Row:
-    """The model of a row, with as many parameters as full attention where that can be."""
-    varied = changes()
-    if name in ("full", UNEQUAL):
-        return make_rows(CONFIG, [varied[name]], equal_parameters=False)[0]
-    return make_rows(CONFIG, [varied["full"], varied[name]], equal_parameters=True)[1]
+@cache
+def rows() -> dict[str, dict[str, Row]]:
+    """Each model at each rate, with as many parameters as full attention."""
+    grid = split_grid([f"train.schedule.learning_rate={','.join(RATES)}"])
+    made = make_grid(CONFIG, list(MODELS.values()), grid, equal_parameters=True)
+    return {
+        name: {f"{name} at {row.point}": row for row in points}
+        for name, points in zip(MODELS, made, strict=True)
+    }
 
 
 def test(
@@ -278,11 +263,6 @@ def translate(run: tj.Run) -> dict[str, Any]:
     return {"d_bleu": scores.scores["bleu"].score, "divided": [scores.divided, scores.blocks]}
 
 
-def make(name: str, seed: int) -> dict[str, Any]:
-    """Trains and tests a row with one seed."""
-    return measured(row(name), seed, run_folder("long_documents", name, seed))[1]
-
-
 def measured(of_row: Row, seed: int, folder: Path) -> tuple[tj.Run, dict[str, Any]]:
     """Trains and tests a model with one seed."""
     config = dataclasses.replace(with_seed(of_row.config, seed), data=prepared())
@@ -309,12 +289,24 @@ def measured(of_row: Row, seed: int, folder: Path) -> tuple[tj.Run, dict[str, An
     }
 
 
-def keys() -> list[Key]:
-    """Row and seed of every model; the first seed of all rows comes first."""
-    names = list(changes())
-    first = [(name, 0) for name in names]
-    return first + [(name, seed) for seed in (1, 2) for name in names if name in THREE_SEEDS]
+def keys(done: Rows) -> list[Key]:
+    """Row and seed of the trainings that are known by now."""
+
+    def scored(name: str, seed: int) -> float | None:
+        return done[name, seed]["validation"] if (name, seed) in done else None
+
+    return list(due([[f"{name} at {rate}" for rate in RATES] for name in MODELS], SEEDS, scored))
+
+
+def make(name: str, seed: int) -> dict[str, Any]:
+    """Trains and tests a model at a rate with one seed."""
+    model, _, rate = name.rpartition(" at ")
+    run, found = measured(rows()[model][name], seed, run_folder(NAME, name, seed))
+    answers = test(run, "validation", VALIDATION)
+    shares = [right / total for right, total in answers.values()]
+    validation = {"validation": sum(shares) / len(shares), "validation_accuracy": answers}
+    return {"model": model, "rate": float(rate)} | found | validation
 
 
 if __name__ == "__main__":
-    main("long_documents", keys(), make, __doc__)
+    main(NAME, keys, make, __doc__)

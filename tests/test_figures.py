@@ -25,16 +25,9 @@ def test_a_picture_of_mixers_has_the_numbers_of_the_tables(name):
     assert drawn == data_of(mixers.PAGE.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", documents.figures())
-def test_a_picture_of_long_documents_has_the_numbers_of_the_rows(name):
+def test_the_page_of_long_documents_has_the_numbers_of_the_rows():
     """Otherwise: python docs/make_long_documents.py."""
-    drawn = json.loads(Image.open(FIGURES / name).text["Data"])
-    assert drawn == documents.figures()[name]
-
-
-def test_the_pages_of_long_documents_have_the_rows():
-    """Otherwise: python docs/make_long_documents.py."""
-    assert documents.LOG.read_text(encoding="utf-8") == documents.log()
+    assert json.loads(Image.open(documents.FIGURE).text["Data"]) == documents.rate_data()
     page = documents.PAGE.read_text(encoding="utf-8")
     assert documents.with_tables(page) == page
 
