@@ -15,17 +15,14 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 SIZES = {"d_model": 256, "d_ff": 1024, "num_heads": 4}
 NUM_LAYERS, VOCAB_SIZE, DROPOUT_RATE = 3, 8000, 0.1
-KEYS = ("source", "source_mask", "target", "target_mask")
 
 #: Name -> the values of `torch_baseline.BaselineConfig` that differ between the contenders.
 TORCH_VARIANTS: dict[str, dict[str, Any]] = {
@@ -128,22 +125,8 @@ def torch_pass(batches: list[Batch], options: dict[str, Any]) -> Pass:
     return Baseline(config, batches).one_pass
 
 
-def save(batches: list[Batch], path: Path) -> None:
-    """Writes the batches to an .npz; `load` is the inverse."""
-    arrays = {f"{key}_{i}": batch[key] for i, batch in enumerate(batches) for key in KEYS}
-    np.savez(path, **arrays)  # type: ignore[arg-type]
-
-
-def load(path: Path) -> list[Batch]:
-    """The batches of an .npz."""
-    with np.load(path) as arrays:
-        count = len(arrays.files) // len(KEYS)
-        return [{key: arrays[f"{key}_{i}"] for key in KEYS} for i in range(count)]
-
-
-def work(name: str, path: Path) -> None:
+def work(name: str, batches: list[Batch]) -> None:
     """A contender's process: one pass, and one line of JSON, for each line on standard input."""
-    batches = load(path)
     if name in TORCH_VARIANTS:
         one_pass = torch_pass(batches, TORCH_VARIANTS[name])
     else:
@@ -155,10 +138,10 @@ def work(name: str, path: Path) -> None:
 class Contender:
     """A worker process, seen from the parent."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str) -> None:
         self.name, self.rates = name, list[float]()
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, f"--worker={name}", f"--batches={path}"],
+        self._process = subprocess.Popen(  # makes the same batches of the same arguments
+            [sys.executable, *sys.argv, f"--worker={name}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -189,27 +172,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--only", default="", help="contenders whose name contains this")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--batches", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.worker:
-        work(arguments.worker, arguments.batches)
-        return
     batches = make_batches(arguments)
+    if arguments.worker:
+        work(arguments.worker, batches)
+        return
     print(f"batches: {[batch['target'].shape for batch in batches]}", file=sys.stderr)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "batches.npz"
-        save(batches, path)
-        names = [name for name in (*JAX_VARIANTS, *TORCH_VARIANTS) if arguments.only in name]
-        contenders = [Contender(name, path) for name in names]
-        for contender in contenders:  # compiles, and grows the memory
-            for _ in range(2):
-                contender.turn()
-        for number in range(arguments.rounds):
-            for contender in contenders:
-                contender.rates.append(contender.turn())
-            print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
+    names = [name for name in (*JAX_VARIANTS, *TORCH_VARIANTS) if arguments.only in name]
+    contenders = [Contender(name) for name in names]
+    for contender in contenders:  # compiles, and grows the memory
+        for _ in range(2):
+            contender.turn()
+    for number in range(arguments.rounds):
         for contender in contenders:
-            contender.close()
+            contender.rates.append(contender.turn())
+        print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
+    for contender in contenders:
+        contender.close()
     first, ours = contenders[0].name, np.array(contenders[0].rates)
     print(f"{SIZES}, {NUM_LAYERS} + {NUM_LAYERS} layers, vocabulary {VOCAB_SIZE}")
     print(f"{len(batches)} batches a turn, {arguments.rounds} turns")
