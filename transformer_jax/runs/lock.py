@@ -8,7 +8,6 @@ of one would outlive a `SIGKILL`.
 
 import contextlib
 import functools
-import json
 import logging
 import os
 import socket
@@ -46,9 +45,10 @@ def only_run(workdir: epath.Path) -> Iterator[None]:
             try:
                 stack.enter_context(lock)
             except Timeout:
+                holder = path.read_text().strip() or "another process"
                 raise UserError(
-                    f"{workdir}: a run is in progress here ({_holder(path)}); wait for its end, "
-                    "stop it, or use another folder"
+                    f"{workdir}: a run is in progress here ({holder}); wait for its end, stop it, "
+                    "or use another folder"
                 ) from None
             except OSError as error:
                 _warn(
@@ -65,16 +65,7 @@ def _warn(message: str) -> None:
 
 def _sign(descriptor: int) -> None:
     """Writes into the lock file who holds it."""
-    since = f"{datetime.now():%Y-%m-%d %H:%M:%S}"
-    owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    owner = f"process {os.getpid()} on {socket.gethostname()} since {datetime.now():%F %T}"
     with contextlib.suppress(OSError):  # a full disk is no reason to refuse the lock
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(owner).encode() + b"\n", 0)
-
-
-def _holder(path: Path) -> str:
-    try:
-        owner = json.loads(path.read_text())
-        return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
+        os.pwrite(descriptor, owner.encode(), 0)
