@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -161,11 +161,9 @@ class Checkpoints:
             self._best.step = step
         args = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
         args["meta"] = ocp.args.JsonSave({**meta, "best_step": self._best.step})
-        try:
+        with self._errors_of_saving():
             if step not in self._manager.all_steps():
                 self._manager.save(step, args=ocp.args.Composite(**args), force=True)
-        except Exception as error:
-            raise self._cannot_save(error) from error
 
     def restore(self, abstract: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
         """The items and the meta of the newest whole checkpoint.
@@ -206,10 +204,8 @@ class Checkpoints:
         Raises:
             CannotSave: it could not be written; older checkpoints are whole.
         """
-        try:
+        with self._errors_of_saving():
             self._manager.wait_until_finished()
-        except Exception as error:
-            raise self._cannot_save(error) from error
         self._note()
 
     def note_sealed(self) -> None:
@@ -231,20 +227,24 @@ class Checkpoints:
                 write_whole(path, (json.dumps({"step": self._to_note}) + "\n").encode())
         self._to_note = None
 
-    def _cannot_save(self, error: Exception) -> CannotSave:
-        step, self._saving = self._saving, None  # no late thread may complete and seal it
-        self._failed, self._to_note = True, None
-        self._remove_half_saved()
+    @contextlib.contextmanager
+    def _errors_of_saving(self) -> Iterator[None]:
+        """Around calls of Orbax, which raise what went wrong in its threads: a `CannotSave`."""
         try:
-            older = ", ".join(map(str, checkpoint_steps(self.workdir)))
-            whole = f"the earlier ones of steps {older} are whole"
-            earlier = whole if older else "there is no earlier one"
-        except Exception:  # a bucket that does not respond raises errors of its own
+            yield
+        except Exception as error:
+            step, self._saving = self._saving, None  # no late thread may complete and seal it
+            self._failed, self._to_note = True, None
+            self._remove_half_saved()
             earlier = "the earlier ones cannot be listed now"
-        return CannotSave(
-            f"cannot save the checkpoint of step {step} in {self.workdir}: "
-            f"{first_line(error)}; {earlier}: make room there and start the same command again"
-        )
+            with contextlib.suppress(Exception):  # of a bucket that does not respond
+                older = ", ".join(map(str, checkpoint_steps(self.workdir)))
+                whole = f"the earlier ones of steps {older} are whole"
+                earlier = whole if older else "there is no earlier one"
+            raise CannotSave(
+                f"cannot save the checkpoint of step {step} in {self.workdir}: "
+                f"{first_line(error)}; {earlier}: make room there and start the same command again"
+            ) from error
 
     def _remove_half_saved(self) -> bool:
         """Removes unfinished checkpoints; returns whether there was none."""
