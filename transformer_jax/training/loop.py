@@ -22,7 +22,6 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig, validated
 from transformer_jax.errors import UserError
-from transformer_jax.metrics.base import Criterion
 from transformer_jax.metrics.criteria import CRITERIA
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.inputs import checked
@@ -189,6 +188,7 @@ class Session:
             raise UserError(f"train.early_stopping={patience}: needs `evaluate`")
         if self.workdir is not None:
             check_identity(self.feed.identity, self.workdir)
+        self._criterion = self.trainer.train.best_by
         self._record = NO_EVALUATIONS
         self._checkpoints: Checkpoints | None = None
 
@@ -303,10 +303,6 @@ class Session:
             return False
         jax.block_until_ready(metrics)
         return time.perf_counter() > self.deadline
-
-    @property
-    def _criterion(self) -> Criterion:
-        return self.trainer.train.best_by
 
     def _is_due(self, every: int, step: int) -> bool:
         return step % every == 0 or step == self.trainer.train.steps
