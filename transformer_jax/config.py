@@ -24,7 +24,15 @@ from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.settings.keys import Key, adapter, keys_of
-from transformer_jax.settings.types import MAY_CHANGE, FileName, Mark, Positive, Rate, Strings
+from transformer_jax.settings.types import (
+    MAY_CHANGE,
+    USUAL,
+    FileName,
+    Mark,
+    Positive,
+    Rate,
+    Strings,
+)
 from transformer_jax.settings.variants import FAMILIES, ManyOf, OneOf, mark_of
 from transformer_jax.trackers.base import Tracker
 from transformer_jax.trackers.registry import TRACKERS
@@ -34,8 +42,8 @@ from transformer_jax.trackers.registry import TRACKERS
 class TrainConfig:
     """How long to train, and what to do on the way."""
 
-    steps: PositiveInt = 100_000  #: updates of the parameters
-    minutes: Positive | None = None
+    steps: Annotated[PositiveInt, USUAL] = 100_000  #: updates of the parameters
+    minutes: Annotated[Positive, USUAL] | None = None
     #: how long the training may take on the machine of its first start, preparation included:
     #: lowers steps to what fits, with a warm-up of a tenth of them at most to the same peak; none =
     #: all steps
@@ -53,7 +61,7 @@ class TrainConfig:
     #: of the gradients that devices add up, if mesh.data alone is more than 1; bfloat16 is faster
     ema_decay: Annotated[float, Gt(0), Lt(1)] | None = None
     #: decay of a moving average of the parameters, which evaluation uses; none = no average
-    init_from: FileName | None = None
+    init_from: Annotated[FileName, USUAL] | None = None
     #: a run folder: begin with the parameters of its best checkpoint; none = random ones
     frozen: Strings | None = None
     #: patterns of the paths of parameters that keep their values, such as encoder/*;

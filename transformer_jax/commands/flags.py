@@ -9,7 +9,7 @@ prints an error as a box of many lines.)
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -17,6 +17,7 @@ from transformer_jax.config import walk
 from transformer_jax.errors import UserError, hint
 from transformer_jax.recipes import open_recipe
 from transformer_jax.settings.keys import keys_of
+from transformer_jax.settings.types import USUAL
 from transformer_jax.settings.variants import ManyOf, OneOf, flag_text, mark_of
 
 #: JSON's name of a type -> what a value looks like.
@@ -85,7 +86,7 @@ class Parser(argparse.ArgumentParser):
         self.register("type", int, _int)
         self.register("type", "count", _count)
         self._words: Sequence[str] = ()
-        self._configs: list[tuple[type, str, str | None, Sequence[str]]] = []
+        self._configs: list[tuple[type, str, str | None, Collection[str]]] = []
         text = "show this; all: with every setting of the recipe"
         self.add_argument("-h", "--help", action=_Help, nargs="?", metavar="all", help=text)
 
@@ -100,7 +101,7 @@ class Parser(argparse.ArgumentParser):
         *,
         title: str | None = None,
         only: Sequence[str] = (),
-        usual: Sequence[str] = (),
+        usual: Collection[str] = (),
     ) -> None:
         """Adds a flag for each key of a config class and of its parts.
 
@@ -110,7 +111,8 @@ class Parser(argparse.ArgumentParser):
             title: of the flags in the help, which then shows no defaults; without a title
                 they are grouped by part.
             only: the keys to add; all where it is empty.
-            usual: the keys that the short help shows; all where it is empty.
+            usual: the parts of which the short help shows what is `USUAL`; it shows all keys where
+                this is empty.
         """
         self.set_defaults(flags={})
         self._configs.append((cls, prefix, title, usual))
@@ -139,7 +141,8 @@ class Parser(argparse.ArgumentParser):
             config = open_recipe(names[-1]).config if usual and names else cls()
             for path, key, (value,) in walk(config):
                 action = self._option_string_actions.get(f"--{prefix}{path}")
-                if action is None or (usual and not everything and path not in usual):
+                is_usual = key.has(USUAL) and path.partition(".")[0] in usual
+                if action is None or not (is_usual or everything or not usual):
                     continue
                 mark, notes = mark_of(key.annotation), [key.schema["description"]]
                 if mark:

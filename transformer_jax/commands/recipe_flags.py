@@ -5,29 +5,6 @@ import argparse
 from transformer_jax.config import override
 from transformer_jax.recipes import Recipe, open_recipe
 
-#: The settings that the short help shows, in the order of the config.
-USUAL = (
-    "data.source",
-    "data.source.train_source",
-    "data.source.train_target",
-    "data.source.validation_source",
-    "data.source.validation_target",
-    "data.source.test_source",
-    "data.source.test_target",
-    "tokenizer.vocab_size",
-    "model.encoder.mixers",
-    "model.decoder.mixers",
-    "model.dropout_rate",
-    "model.remat",
-    "batch.tokens",
-    "train.steps",
-    "train.minutes",
-    "train.schedule.learning_rate",
-    "train.init_from",
-    "mesh.data",
-    "mesh.fsdp",
-)
-
 
 def recipe_of(args: argparse.Namespace) -> Recipe:
     """The recipe with the flags, which also replace what depends on the size of the text.

@@ -27,11 +27,12 @@ import os
 
 from transformer_jax.commands.flags import Parser
 from transformer_jax.commands.main import Stopped
-from transformer_jax.commands.recipe_flags import USUAL, recipe_of
+from transformer_jax.commands.recipe_flags import recipe_of
 from transformer_jax.commands.run_flags import add_process_arguments, start_processes
 from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
+from transformer_jax.settings.keys import keys_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def add_arguments(parser: Parser) -> None:
     add("--plan_length", type="count", metavar="L", help=of_each)
     add("--plan_no_search", action="store_true", help="do not search for the largest batch")
     add_process_arguments(parser)
-    parser.add_config(Config, prefix="config.", usual=USUAL)
+    parser.add_config(Config, prefix="config.", usual=keys_of(Config))
 
 
 def run(args: argparse.Namespace) -> None:

@@ -14,7 +14,15 @@ from transformer_jax.data.sources.base import Languages, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.registry import SOURCES
 from transformer_jax.errors import UserError
-from transformer_jax.settings.types import MAY_CHANGE, SETTLED, FileName, Positive, Rate, Strings
+from transformer_jax.settings.types import (
+    MAY_CHANGE,
+    SETTLED,
+    USUAL,
+    FileName,
+    Positive,
+    Rate,
+    Strings,
+)
 from transformer_jax.settings.variants import ManyOf, OneOf, kind_of
 
 
@@ -68,18 +76,19 @@ class DataConfig:
     target languages, each source begins with a tag such as `<2fr>`.
     """
 
-    source: Annotated[Source, OneOf(SOURCES), MAY_CHANGE] = Files()  #: where the text is
+    source: Annotated[Source, OneOf(SOURCES), MAY_CHANGE, USUAL] = Files()  #: where the text is
     source_language: str | None = None  #: translate from; none = the file ending (train.en)
     target_language: str | None = None  #: translate into; none = the file ending (train.de)
     corpora: Annotated[tuple[Corpus, ...], ManyOf({"corpus": Corpus}, least=0), MAY_CHANGE] = ()
     #: several texts, in place of source
     temperature: Annotated[FiniteFloat, Field(ge=1)] = 1.0
     #: T: a corpus of n pairs is seen in proportion to n ^ (1 / T), the largest once an epoch
-    filters: Annotated[tuple[Filter, ...], ManyOf(FILTERS, least=0), MAY_CHANGE] = ()
+    filters: Annotated[tuple[Filter, ...], ManyOf(FILTERS, least=0), MAY_CHANGE, USUAL] = ()
     #: which training pairs to leave out; a new run also counts those of the other filters
     blocks: Annotated[tuple[Blocks, ...], ManyOf({"blocks": Blocks}, least=0)] = ()
     #: train on blocks of sentences of a document, such as blocks(tokens=512); none = on sentences
-    validation_from_train: PositiveInt | None = None  #: pairs to hold out if there is no other set
+    validation_from_train: Annotated[PositiveInt, USUAL] | None = None
+    #: pairs to hold out if there is no other set
     prepared: str | None = None
     #: folder that `transformer-jax prepare` made of a text, in place of source and corpora
     cache_dir: Annotated[FileName, MAY_CHANGE] | None = None
@@ -166,7 +175,7 @@ class TokenizerConfig:
     """SentencePiece: trained on the training text, or a given model."""
 
     kind: Literal["unigram", "bpe"] = "unigram"  #: how a vocabulary is learned
-    vocab_size: Annotated[Int32, SETTLED] | None = None
+    vocab_size: Annotated[Int32, SETTLED, USUAL] | None = None
     #: none = 8000, or as many as a given model has
     joint: bool = True  #: one model for both languages (allows three-way tied embeddings)
     byte_fallback: bool = True  #: spell a character that has no piece as its bytes
@@ -196,7 +205,7 @@ TOKENS_PER_DEVICE = 4096
 class BatchConfig:
     """Length-bucketed batches under a budget of tokens."""
 
-    tokens: Annotated[PositiveInt, SETTLED] | None = None
+    tokens: Annotated[PositiveInt, SETTLED, USUAL] | None = None
     #: at most this many target slots (and source slots) in a batch; none = 4096 for each device
     max_length: PositiveInt = 128  #: in pieces, EOS included; longer pairs are skipped and counted
     num_buckets: PositiveInt = 16  #: at most this many static shapes, each compiled once

@@ -27,7 +27,7 @@ from transformer_jax.positions.base import HOOKS, PositionConfig
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.sinusoidal import Sinusoidal
 from transformer_jax.settings.keys import adapter
-from transformer_jax.settings.types import COMMAS, MAY_CHANGE, SETTLED, Positive
+from transformer_jax.settings.types import COMMAS, MAY_CHANGE, SETTLED, USUAL, Positive
 from transformer_jax.settings.variants import ManyOf, OneOf, kind_of, to_text
 from transformer_jax.vocabulary import BOS_ID
 
@@ -49,7 +49,7 @@ class StackConfig:
     """One stack of blocks, encoder or decoder."""
 
     num_layers: PositiveInt = 6  #: number of blocks
-    mixers: Annotated[tuple[MixerConfig, ...], ManyOf(MIXERS)] = (Full(),)
+    mixers: Annotated[tuple[MixerConfig, ...], ManyOf(MIXERS), USUAL] = (Full(),)
     #: a pattern of mixers, cycled over the depth
     position: Annotated[PositionConfig, OneOf(POSITIONS)] = Sinusoidal()
     #: how the stack knows the places of its tokens
@@ -95,14 +95,14 @@ class ModelConfig:
     adapter: Annotated[Adapter, OneOf(ADAPTERS)] = NoAdapter()  #: low-rank terms of the weights
     quantize: Annotated[Quantization, OneOf(QUANTIZATIONS)] = NoQuantization()
     #: products in 8 bits, as a runtime for them computes; a training simulates them
-    dropout_rate: DropoutRate = 0.1  #: after each sublayer and on the embeddings
+    dropout_rate: Annotated[DropoutRate, USUAL] = 0.1  #: after each sublayer and on the embeddings
     max_length: PositiveInt = 256  #: longest source or target, in pieces, EOS included
     dtype: Annotated[Literal["auto"] | Float, SETTLED] = "float32"
     #: of activations; auto = bfloat16 on an accelerator that multiplies it, else float32
     matmul_dtype: Annotated[Literal["auto"] | Float, SETTLED] = "float32"
     #: of the operands of matrix products; auto = the faster here
     param_dtype: Float = "float32"  #: of parameters
-    remat: Annotated[bool, MAY_CHANGE] = False
+    remat: Annotated[bool, MAY_CHANGE, USUAL] = False
     #: recompute each block in the backward pass to save memory
     scan_layers: bool = False  #: run layers that are alike as one loop, to compile faster
 

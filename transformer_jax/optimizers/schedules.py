@@ -8,7 +8,7 @@ Each schedule is a config class with its own `fall`; fall(n) = 1 for n <= w.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ import optax
 from jax.typing import ArrayLike
 from pydantic import NonNegativeInt
 
-from transformer_jax.settings.types import Positive
+from transformer_jax.settings.types import USUAL, Positive
 from transformer_jax.settings.variants import Family
 
 
@@ -67,7 +67,8 @@ class Schedule:
 class RsqrtSchedule(Schedule):
     """fall(n) = sqrt(w / n): section 5.3 of Vaswani et al. 2017."""
 
-    learning_rate: Positive | None = None  #: the peak; none = (d_model * warmup_steps)^-0.5
+    learning_rate: Annotated[Positive, USUAL] | None = None
+    #: the peak; none = (d_model * warmup_steps)^-0.5
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
         return jnp.sqrt(warmup / jnp.maximum(update, warmup))
@@ -77,7 +78,7 @@ class RsqrtSchedule(Schedule):
 class CosineSchedule(Schedule):
     """Half a cosine, from the peak to 0 at the last step (Loshchilov & Hutter 2017)."""
 
-    learning_rate: Positive  #: the peak
+    learning_rate: Annotated[Positive, USUAL]  #: the peak
     fixes_steps: ClassVar[bool] = True
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
@@ -88,7 +89,7 @@ class CosineSchedule(Schedule):
 class LinearSchedule(Schedule):
     """A straight line from the peak to 0 at the last step."""
 
-    learning_rate: Positive  #: the peak
+    learning_rate: Annotated[Positive, USUAL]  #: the peak
     fixes_steps: ClassVar[bool] = True
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
@@ -99,7 +100,7 @@ class LinearSchedule(Schedule):
 class ConstantSchedule(Schedule):
     """The peak until the end."""
 
-    learning_rate: Positive  #: the peak
+    learning_rate: Annotated[Positive, USUAL]  #: the peak
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
         return jnp.ones(())

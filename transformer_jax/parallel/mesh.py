@@ -4,13 +4,14 @@ import functools
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.errors import UserError
 from transformer_jax.ops import sharding
+from transformer_jax.settings.types import USUAL
 
 MESH_AXES = ("data", "fsdp", "tensor")
 
@@ -33,8 +34,9 @@ LOGICAL_TO_MESH: dict[str, str | tuple[str, ...] | None] = {
 class MeshConfig:
     """Number of devices along each axis; one may be -1, all remaining devices."""
 
-    data: int = -1  #: devices that split only the rows of a batch; -1 = all that remain
-    fsdp: int = 1  #: devices that split the rows of a batch and the parameters
+    data: Annotated[int, USUAL] = -1
+    #: devices that split only the rows of a batch; -1 = all that remain
+    fsdp: Annotated[int, USUAL] = 1  #: devices that split the rows of a batch and the parameters
     tensor: int = 1  #: devices that split the vocabulary, the heads and the hidden features
 
 

@@ -30,6 +30,8 @@ SETTLED = Mark()
 #: It does not affect the parameters at a step, so a run may be continued with another value. Those
 #: of a text do, but the text is compared by its content, whatever the names of the files.
 MAY_CHANGE = Mark()
+#: The short help of the commands that take a recipe shows it.
+USUAL = Mark()
 
 FileName = Annotated[str, FILES]
 FileNames = Annotated[tuple[str, ...], COMMAS, FILES]

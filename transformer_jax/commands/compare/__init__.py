@@ -29,11 +29,12 @@ from typing import TYPE_CHECKING
 
 from transformer_jax.commands.flags import Parser, part_of
 from transformer_jax.commands.main import Stopped, main
-from transformer_jax.commands.recipe_flags import USUAL, recipe_of
+from transformer_jax.commands.recipe_flags import recipe_of
 from transformer_jax.config import Config, override
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
 from transformer_jax.recipes import Recipe
+from transformer_jax.settings.keys import keys_of
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -57,7 +58,7 @@ def add_arguments(parser: Parser) -> None:
     add("--part", default="1/1", metavar="I/N", help="train only every N-th row, from the I-th on")
     add("--no_progress", action="store_true", help="no progress bars")
     add("--training", type=json.loads, help=argparse.SUPPRESS)  # what a process is to do
-    parser.add_config(Config, prefix="config.", usual=USUAL)
+    parser.add_config(Config, prefix="config.", usual=keys_of(Config))
 
 
 def run(args: argparse.Namespace) -> None:

@@ -33,7 +33,7 @@ import math
 from typing import Any
 
 from transformer_jax.commands.flags import Parser
-from transformer_jax.commands.recipe_flags import USUAL, recipe_of
+from transformer_jax.commands.recipe_flags import recipe_of
 from transformer_jax.commands.run_flags import (
     add_process_arguments,
     add_run_arguments,
@@ -68,7 +68,7 @@ def add_arguments(parser: Parser) -> None:
     add("--export", metavar="KIND", help="then write the student in this format of `export`")
     add("--no_progress", action="store_true", help="no progress bars")
     add_process_arguments(parser)
-    parser.add_config(Config, prefix="config.", usual=USUAL)
+    parser.add_config(Config, prefix="config.", usual=keys_of(Config))
 
 
 def run(args: argparse.Namespace) -> None:

@@ -38,16 +38,6 @@ from transformer_jax.paths import as_path, in_bucket
 if TYPE_CHECKING:
     from transformer_jax.commands.prepare.shards import Preparation
 
-#: The settings that the short help shows.
-USUAL = (
-    "data.source",
-    "data.source.train_source",
-    "data.source.train_target",
-    "data.filters",
-    "data.validation_from_train",
-    "tokenizer.vocab_size",
-)
-
 
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax prepare`."""
@@ -63,7 +53,7 @@ def add_arguments(parser: Parser) -> None:
     add("--shards", type="count", metavar="N", help=shards)
     pairs = "pairs in a part, which is made at once (default: 100000)"
     add("--part_pairs", type="count", default=100_000, metavar="N", help=pairs)
-    parser.add_config(Config, prefix="config.", usual=USUAL)
+    parser.add_config(Config, prefix="config.", usual=("data", "tokenizer"))
 
 
 def run(args: argparse.Namespace) -> None:

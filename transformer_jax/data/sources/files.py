@@ -23,7 +23,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from transformer_jax.data.sources.base import (
     BOUNDARY,
@@ -35,7 +35,7 @@ from transformer_jax.data.sources.base import (
 )
 from transformer_jax.data.sources.packed import DAMAGE, packing, suffix, unpacked
 from transformer_jax.errors import UserError, as_user_error
-from transformer_jax.settings.types import FileNames
+from transformer_jax.settings.types import USUAL, FileNames
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TWO_COLUMNS = "source TAB target"
@@ -55,14 +55,16 @@ class Files(Source):
     both sides, in TSV where the third column changes, in JSONL where the key "document" does.
     """
 
-    train_source: FileNames = ()  #: files of training text to translate from
-    train_target: FileNames = ()  #: their translations; empty for .tsv and .jsonl files
+    train_source: Annotated[FileNames, USUAL] = ()  #: files of training text to translate from
+    train_target: Annotated[FileNames, USUAL] = ()
+    #: their translations; empty for .tsv and .jsonl files
     train_alignment: FileNames = ()
     #: their word alignments, 0-0 1-2 a line, for train.alignment_weight; empty = there are none
-    validation_source: FileNames = ()  #: files of text that is translated during training
-    validation_target: FileNames = ()  #: their translations
-    test_source: FileNames = ()  #: files of text for the final score
-    test_target: FileNames = ()  #: their translations
+    validation_source: Annotated[FileNames, USUAL] = ()
+    #: files of text that is translated during training
+    validation_target: Annotated[FileNames, USUAL] = ()  #: their translations
+    test_source: Annotated[FileNames, USUAL] = ()  #: files of text for the final score
+    test_target: Annotated[FileNames, USUAL] = ()  #: their translations
     documents: bool = False  #: whether the files tell where documents end, in one of these ways
 
     @property
