@@ -237,8 +237,8 @@ def _advice(group: Any, key: str, value: Any) -> str:
     return f"{hint(name, keys, place)}; use {', '.join(keys)}"
 
 
-def to_json(config: Config) -> str:
-    """The config as JSON, every key written out.
+def to_json(config: Any) -> str:
+    """A config, or what has one as a field, as JSON, every key written out.
 
     Raises:
         UserError: an option is a function.

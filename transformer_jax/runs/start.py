@@ -11,7 +11,7 @@ import logging
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any
 
 import jax
 from etils import epath
@@ -19,11 +19,9 @@ from etils import epath
 from transformer_jax.config import (
     Config,
     differences,
-    from_json,
     marked,
     override,
     to_dict,
-    to_json,
 )
 from transformer_jax.data.config import TOKENS_PER_DEVICE
 from transformer_jax.data.language_tags import tags_of
@@ -72,15 +70,6 @@ class Start:
     config: Config
     is_new: bool
     has_folder: bool  #: whether there was a config.json
-
-    def encode(self) -> dict[str, Any]:
-        """As JSON, for other processes."""
-        return vars(self) | {"config": to_json(self.config)}
-
-    @classmethod
-    def decode(cls, values: dict[str, Any]) -> Self:
-        """What `encode` made."""
-        return cls(**values | {"config": from_json(values["config"], "config")})
 
 
 def begin_new(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from transformer_jax.config import Config, to_json
+from transformer_jax.config import Config, from_dict, to_json
 from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.models.config import check_model_config
 from transformer_jax.parallel.mesh import make_mesh
@@ -83,7 +83,7 @@ def train(
                 stack.enter_context(only_run(path))
             return start
 
-        start = from_first(agree_on_start, Start.encode, Start.decode)
+        start = from_first(agree_on_start, to_json, lambda text: from_dict(Start, json.loads(text)))
         mesh = make_mesh(start.config.mesh)
         trainer = Trainer(start.config.model, start.config.train, mesh)
         data = read_training_data(start, path, trainer.share, progress=progress)
