@@ -53,11 +53,6 @@ BatchesFrom = Callable[[int], Iterator[dict[str, np.ndarray]]]
 Evaluate = Callable[[Any, int], dict[str, float]]
 
 
-def never() -> bool:
-    """What `should_stop` is by default."""
-    return False
-
-
 class Control(TypedDict, total=False):
     """How a training is watched."""
 
@@ -175,7 +170,7 @@ class Session:
     feed: Feed
     workdir: epath.Path | None = None
     evaluate: Evaluate | None = None
-    should_stop: Callable[[], bool] = never
+    should_stop: Callable[[], bool] = lambda: False
     progress: bool = False
     deadline: float = math.inf
     prepared: float = 0.0

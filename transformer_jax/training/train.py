@@ -23,7 +23,7 @@ from transformer_jax.runs.log import RunLog
 from transformer_jax.runs.start import Start, resolve_start
 from transformer_jax.training.data import read_training_data
 from transformer_jax.training.evaluator import make_evaluator
-from transformer_jax.training.loop import Session, never
+from transformer_jax.training.loop import Session
 from transformer_jax.training.speed import settle_length
 from transformer_jax.training.trainer import Trainer
 
@@ -35,7 +35,7 @@ def train(
     workdir: str | os.PathLike[str],
     *,
     by_pairs: ByPairs | None = None,
-    should_stop: Callable[[], bool] = never,
+    should_stop: Callable[[], bool] = lambda: False,
     progress: bool = False,
     peak: float | None = None,
     profile: int = 0,
