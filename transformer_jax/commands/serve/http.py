@@ -146,10 +146,8 @@ class Context:
         for each in done:
             if not isinstance(each.engine, JaxEngine):
                 raise HTTPException(400, "This engine gives no alignments")
-            translator = each.engine.translator
-            translator.model.check_alignment()
             pair = each.text.sentences, [best.tokens for best, *_ in each.translations]
-            work.append(partial(translator.align, *pair, every_source=every_source))
+            work.append(partial(each.engine.translator.align, *pair, every_source=every_source))
         found = self.service.batcher.on_device(lambda: [align() for align in work])
         return await while_connected(request, found)
 
