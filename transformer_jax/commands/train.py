@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
         )
     start_processes(args)
     from transformer_jax.commands.signals import StopOnSignals
-    from transformer_jax.parallel.processes import gather, is_first
+    from transformer_jax.parallel.processes import gather
     from transformer_jax.plan.topologies import this_machine
     from transformer_jax.training.train import train
 
@@ -88,12 +88,11 @@ def run(args: argparse.Namespace) -> None:
     )
     if stop.stopped:
         raise Stopped
-    if is_first():
-        workdir = f"--workdir={trained.path}"
-        _LOGGER.info(
-            f"trained; score it with: transformer-jax eval {workdir}; see what it does with: "
-            f"transformer-jax inspect {workdir}"
-        )
+    workdir = f"--workdir={trained.path}"
+    _LOGGER.info(
+        f"trained; score it with: transformer-jax eval {workdir}; see what it does with: "
+        f"transformer-jax inspect {workdir}"
+    )
     gather([])  # all processes end together
 
 
