@@ -22,7 +22,7 @@ import platformdirs
 from etils import epath
 from filelock import FileLock
 
-from transformer_jax.errors import UserError, as_user_error, first_line
+from transformer_jax.errors import UserError, as_user_error, first_line, optional
 
 #: The file of a folder that says what it is made of.
 RECORD = "made_of.json"
@@ -362,24 +362,16 @@ def move_folder(folder: epath.Path, target: epath.Path) -> None:
 def _check_bucket(url: str) -> None:
     if not url.startswith("gs://"):
         raise UserError(f"{url}: the only URLs supported are gs://bucket/folder; or give a path")
-    # Orbax looks the bucket up with the first; etils reads objects with either of the others.
-    if not _has("google.cloud.storage") or not (_has("tensorflow") or _has("gcsfs")):
-        raise UserError(
-            f"{url}: a bucket needs packages that are not installed here: "
-            "./run setup gcs, or pip install 'transformer-jax[gcs]'"
-        )
+    # etils reads objects with TensorFlow or gcsfs; Orbax looks the bucket up with the last one.
+    if importlib.util.find_spec("tensorflow") is None:
+        optional("gcsfs", f"{url}: a bucket", "gcs")
+    optional("google.cloud.storage", f"{url}: a bucket", "gcs")
     import fsspec
 
     # TensorStore writes to the bucket too, so a cached listing can be out of date.
     fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
     with as_user_error(f"{url}: no access", Exception):  # each storage library has its own errors
         epath.Path(url).exists()
-
-
-def _has(package: str) -> bool:
-    with contextlib.suppress(ModuleNotFoundError):  # of its parent package
-        return importlib.util.find_spec(package) is not None
-    return False
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ The bucket is `bucket.py`'s; TensorStore's own driver for Cloud Storage talks to
 
 import json
 import logging
+import sys
 import time
 import types
 from dataclasses import replace
@@ -230,7 +231,8 @@ def test_what_cannot_be_a_run_folder_is_one_line(store, monkeypatch, url, words)
 
 def test_missing_packages_are_named(monkeypatch, command):
     monkeypatch.setattr(paths.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
     paths._check_bucket.cache_clear()
     status, _, line = command("eval", "--workdir=gs://bucket/run")
     assert status == 2 and line.count("\n") == 1
-    assert "a bucket needs packages" in line and "pip install 'transformer-jax[gcs]'" in line
+    assert "a bucket needs gcsfs" in line and "pip install 'transformer-jax[gcs]'" in line
