@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.metrics.base import Lines
 from transformer_jax.settings.languages import base_language
 
@@ -62,15 +62,12 @@ def make_metrics(*, target_language: str = "", also: Collection[str] = ()) -> di
         raise UserError(f"metrics={','.join(sorted(unknown))}: use some of ter, bleu_lc")
     language = base_language(target_language)
     language = language if language in _OWN_TOKENIZER else ""
-    try:
+    what = f"BLEU for target language {target_language} needs its tokenizer"
+    advice = f": ./run setup {language}, or pip install 'sacrebleu[{language}]'"
+    with as_user_error(what, ImportError, RuntimeError, then=advice):
         metrics = {"bleu": BLEU(trg_lang=language)}
         if "bleu_lc" in also:
             metrics["bleu_lc"] = BLEU(trg_lang=language, lowercase=True)
-    except (ImportError, RuntimeError) as error:
-        raise UserError(
-            f"BLEU for target language {target_language} needs its tokenizer: ./run setup "
-            f"{language}, or pip install 'sacrebleu[{language}]'"
-        ) from error
     metrics["chrf"] = CHRF(word_order=2)
     if "ter" in also:
         metrics["ter"] = TER()
