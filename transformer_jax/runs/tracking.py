@@ -66,13 +66,10 @@ class _Worker(threading.Thread):
             while (record := self.records.get()) is not None:
                 tracked.log(*record)
             tracked.close()
-        except ImportError as error:
-            self._warn(f"{first_line(error)}; pip install {self.name}")
         except (Exception, SystemExit) as error:  # libraries and servers have errors of their own
-            self._warn(f"{type(error).__name__}: {first_line(error)}")
-
-    def _warn(self, reason: str) -> None:
-        _LOGGER.warning("nothing for %s from here on: %s", self.name, reason)
+            advice = f"; pip install {self.name}" if isinstance(error, ImportError) else ""
+            reason = f"{type(error).__name__}: {first_line(error)}{advice}"
+            _LOGGER.warning("nothing for %s from here on: %s", self.name, reason)
 
 
 _about_lock = threading.Lock()
