@@ -206,7 +206,7 @@ class Checkpoints:
         """
         with self._errors_of_saving():
             self._manager.wait_until_finished()
-        self._note()
+        self.note_sealed()
 
     def note_sealed(self) -> None:
         """Names a checkpoint sealed by now in `last_checkpoint.json`; does not wait for one.
@@ -217,15 +217,11 @@ class Checkpoints:
         if self._to_note is None or not is_first() or self._manager.is_saving_in_progress():
             return
         if self._to_note in checkpoint_steps(self.workdir):  # the save may have failed
-            self._note()
-
-    def _note(self) -> None:
-        if self._to_note is not None and is_first():
             path = self.workdir / _LAST
             failed = f"cannot write {path}:"
             with as_user_error(failed, OSError, then=STILL_WHOLE, become=CannotSave):
                 write_whole(path, (json.dumps({"step": self._to_note}) + "\n").encode())
-        self._to_note = None
+            self._to_note = None
 
     @contextlib.contextmanager
     def _errors_of_saving(self) -> Iterator[None]:
