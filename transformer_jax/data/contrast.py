@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer_jax.data.sources.files import (
+from transformer_jax.data.sources.files import read_lines, split_tabs
+from transformer_jax.data.sources.json_lines import (
     json_field,
     read_json,
-    read_lines,
     refuse_half_characters,
-    split_tabs,
 )
 from transformer_jax.data.sources.packed import suffix
 from transformer_jax.data.tokenizer import SEPARATOR

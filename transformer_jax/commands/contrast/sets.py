@@ -15,12 +15,8 @@ from typing import Any
 
 from transformer_jax.data.contrast import BETWEEN, Item, checked
 from transformer_jax.data.sources.base import Pair
-from transformer_jax.data.sources.files import (
-    json_field,
-    read_json,
-    read_lines,
-    read_parallel,
-)
+from transformer_jax.data.sources.files import read_lines, read_parallel
+from transformer_jax.data.sources.json_lines import json_field, read_json
 from transformer_jax.errors import UserError
 
 
