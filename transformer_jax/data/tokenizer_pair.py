@@ -77,11 +77,9 @@ def model_files(folder: epath.Path) -> tuple[epath.Path, epath.Path]:
 def load_tokenizers(folder: epath.Path) -> Tokenizers:
     """Loads what `Tokenizers.save` wrote; UserError when missing or damaged."""
     source, target = model_files(folder)
-    if source == target:
-        tokenizer = open_tokenizer(source)
-        return Tokenizers(tokenizer, tokenizer)
     if not (source.exists() and target.exists()):
         raise UserError(
             f"no tokenizer in {folder}: expected joint.model, or source.model and target.model"
         )
-    return Tokenizers(open_tokenizer(source), open_tokenizer(target))
+    first = open_tokenizer(source)
+    return Tokenizers(first, first if source == target else open_tokenizer(target))
