@@ -30,8 +30,6 @@ import subprocess
 import sys
 import time
 import tomllib
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,8 +111,6 @@ RUNS = {
         train.alignment_weight=0.5 model.cross=full(alignment_head=0)""",
     "noise": f"""quickstart SMALL data.validation_from_train=20 train.steps=40
         data.corpora={CORPUS}),{CORPUS},noise='typos,upper_case,numbers',weight=0.5)""",
-    "served": """quickstart FILES SMALL data.source_language=en data.target_language=de
-        train.steps=600""",
     "marian": """quickstart FILES SMALL train.steps=40 model.norm_placement=post model.d_model=64
         model.start_id=none model.decoder.mixers=ssru
         model.encoder.position=sinusoidal(form=tensor2tensor)
@@ -164,25 +160,6 @@ data = tj.DataConfig(corpora=corpora, temperature=2.0, validation_from_train=20)
 config = dataclasses.replace(tj.load_recipe("quickstart"), data=data)
 """
 
-#: Paths of the server, and what they are sent.
-REQUESTS: list[tuple[str, dict[str, Any] | None]] = [
-    ("/languages", None),
-    *(
-        ("/translate", {"source": "en", "target": "de", "q": text, "format": form})
-        for form, text in (
-            ("text", "The king is rich."),
-            ("text", ["The dog sleeps.", "I see a cat. She sees me."]),
-            ("html", "<p>The <b>old</b> man &amp; R&D</p>"),
-            ("text", ""),
-        )
-    ),
-    ("/translate", {"source": "en", "target": "xx", "q": "a"}),
-    ("/translate", {"target": "de", "q": "a"}),
-    ("/v2/translate", {"text": ["The dog sleeps."], "source_lang": "EN", "target_lang": "DE"}),
-    ("/v2/translate", {"text": ["A <x>dog</x>"], "target_lang": "DE", "tag_handling": "xml"}),
-    ("/v2/languages", None),
-]
-
 #: Decoding -> the flags of `translate`, with the run post_norm.
 TRANSLATIONS = {
     "greedy": "--method=greedy --n_best=1",
@@ -219,15 +196,6 @@ def command(*words: str) -> str:
         assert main(words) in (0, None), words
         out.flush()
     return out.buffer.getvalue().decode()  # type: ignore[attr-defined]
-
-
-def started(words: list[str], **options: Any) -> subprocess.Popen[Any]:
-    """A process of its own with a command of the package."""
-    start = (
-        f"import sys; sys.path.append({str(Path(__file__).parents[1])!r}); from tests import nets"
-    )
-    start += "; nets.command(*sys.argv[1:])"
-    return subprocess.Popen([sys.executable, "-c", start, *words], **options)
 
 
 def train_words(run: str) -> list[str]:
@@ -363,29 +331,6 @@ def plan_net() -> Any:
     return [line for line in text.splitlines() if not re.search(r"\d s\b", line)]
 
 
-def server_net() -> Any:
-    """Ten requests."""
-    workdir = f"--workdir={trained('served')}"
-    process = started(["serve", workdir, "--port=0"], stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        address = next(filter(None, (re.search(r"http://\S+", line) for line in process.stderr)))[0]
-        found = []
-        for path, values in REQUESTS:
-            data = json.dumps(values).encode() if values else None
-            headers = {"Content-Type": "application/json", "Authorization": "DeepL-Auth-Key x"}
-            request = urllib.request.Request(address.rstrip("/.,") + path, data, headers)
-            try:
-                with urllib.request.urlopen(request, timeout=600) as answer:
-                    found.append([answer.status, json.load(answer)])
-            except urllib.error.HTTPError as error:
-                found.append([error.code, json.load(error)])
-        return found
-    finally:
-        process.kill()
-        process.wait()
-
-
 def configs_net() -> Any:
     from transformer_jax.config import to_json
     from transformer_jax.recipes import load_recipe, recipe_files
@@ -418,8 +363,10 @@ def exports_net() -> Any:
 
 def kill(name: str) -> None:
     """Starts a training, which SIGKILL ends after a checkpoint."""
-    words = train_words(name)
-    process = started(words, stderr=subprocess.DEVNULL)
+    tests = str(Path(__file__).parents[1])
+    start = f"import sys; sys.path.append({tests!r}); from tests import nets"
+    words = [sys.executable, "-c", f"{start}; nets.command(*sys.argv[1:])", *train_words(name)]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
     while process.poll() is None and not Path(name, "checkpoints/75").is_dir():
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
@@ -446,7 +393,6 @@ NETS: dict[str, Callable[[], Any]] = {
     "exports": exports_net,
     "imports": imports_net,
     "plan": plan_net,
-    "server": server_net,
     "resume": resume_net,
     "kept": kept_net,
 }
