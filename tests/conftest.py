@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests import shapes
 from tests.oracles import missing, need
@@ -36,6 +37,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("suite")
+# It would also draw numbers and words from the source of those of our modules that are imported by
+# then: which these are depends on the tests before, in the same process.
+providers._get_local_constants = lambda: providers._local_constants
 
 #: Tests and test files that were skipped, for `--write_skipped`.
 SKIPPED = []
