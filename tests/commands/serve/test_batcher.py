@@ -171,18 +171,29 @@ async def test_a_step_that_fails_fails_for_its_caller_only(batcher):
 
 @with_batcher(window=0.0)
 async def test_who_goes_away_costs_nothing_more(batcher):
-    engine = Upper(0.05)
+    begun, go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def begins():
+        begun.release()
+        assert go.acquire(timeout=60)
+
+    engine = Upper(begins=begins)
     first = asyncio.create_task(one(batcher, engine, "stay"))
-    await asyncio.sleep(0.02)  # the device has begun
+    await asyncio.to_thread(begun.acquire)  # the device has begun
     going = asyncio.create_task(one(batcher, engine, "gone", "left"))
     staying = asyncio.create_task(one(batcher, engine, "here"))
     await asyncio.sleep(0)
+    assert batcher.waiting == 3
     going.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await going
+    go.release(2)
     assert await first == [["STAY"]] and await staying == [["HERE"]]
-    assert batcher.waiting == 0
+    assert batcher.waiting == 0 and begun.acquire(blocking=False)
     gone_while_running = asyncio.create_task(one(batcher, engine, "slow"))
-    await asyncio.sleep(0.02)
+    await asyncio.to_thread(begun.acquire)
     gone_while_running.cancel()
+    go.release(2)
     assert await one(batcher, engine, "next") == [["NEXT"]]
     assert engine.calls == [["stay"], ["here"], ["slow"], ["next"]]
 
