@@ -40,8 +40,16 @@ def fit_with(trainer, **options):
     return Session(trainer, Feed(batches_from), **options).train()
 
 
+@pytest.fixture
 def threads():
-    return [t for t in threading.enumerate() if t.name.startswith("compile ahead")]
+    """threads() -> those that compile ahead, but for those that a test before has left behind."""
+    before = set(threading.enumerate())
+
+    def threads():
+        found = set(threading.enumerate()) - before
+        return [thread for thread in found if thread.name.startswith("compile ahead")]
+
+    return threads
 
 
 def assert_same(one, other):
@@ -74,7 +82,7 @@ def test_the_update_compiled_ahead_fits_bfloat16_parameters():
 
 
 @pytest.mark.parametrize("waits", quick([True, False], True))
-def test_a_training_with_steps_compiled_ahead_is_the_same(tmp_path, undisturbed, waits):
+def test_a_training_with_steps_compiled_ahead_is_the_same(tmp_path, undisturbed, threads, waits):
     """From beginning to end, and stopped and continued."""
     for stop_after in (5, 100):
         trainer = new_trainer()
@@ -102,7 +110,7 @@ def test_a_shape_that_was_not_announced_is_compiled_when_it_comes(undisturbed):
     assert trainer._step.gradient._cache_size() == 1
 
 
-def test_an_error_of_the_compiler_ends_the_training_where_the_shape_comes(monkeypatch):
+def test_an_error_of_the_compiler_ends_the_training_where_the_shape_comes(threads):
     trainer = new_trainer()
     lower = trainer._step.gradient.lower
 
@@ -123,7 +131,9 @@ def test_an_error_of_the_compiler_ends_the_training_where_the_shape_comes(monkey
     assert not threads()
 
 
-def test_at_the_deadline_a_program_is_left_behind_and_the_steps_are_saved(tmp_path, logged):
+def test_at_the_deadline_a_program_is_left_behind_and_the_steps_are_saved(
+    tmp_path, threads, logged
+):
     trainer, go = new_trainer(), threading.Event()
     lower = trainer._step.gradient.lower
 
@@ -144,7 +154,7 @@ def test_at_the_deadline_a_program_is_left_behind_and_the_steps_are_saved(tmp_pa
     assert [thread.join(60) for thread in left_behind] == [None]
 
 
-def test_what_nobody_has_begun_is_dropped_at_the_end_and_compiled_by_who_needs_it():
+def test_what_nobody_has_begun_is_dropped_at_the_end_and_compiled_by_who_needs_it(threads):
     go, lowered = threading.Event(), []
 
     def program(key):
@@ -161,7 +171,7 @@ def test_what_nobody_has_begun_is_dropped_at_the_end_and_compiled_by_who_needs_i
             time.sleep(0.01)
         assert ahead.is_busy()
         assert ahead.get(19, "jitted") == ahead.get("unknown", "jitted") == "jitted"
-        threading.Timer(0.2, go.set).start()
+        ahead._programs[18].add_done_callback(lambda _: go.set())  # once it is dropped
     assert not threads() and not ahead.is_busy()
     assert lowered[0] == 0 and len(lowered) <= 4
     assert ahead.get(0, "jitted") == "compiled 0"
