@@ -6,14 +6,15 @@ import json
 import logging
 import os
 import resource
-import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from tests.runs.test_damaged_checkpoints import items, reopened, save
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
+from transformer_jax.runs import checkpoints as checkpoints_module
 from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_folder, checkpoint_steps
 from transformer_jax.runs.damage import find_damage
 from transformer_jax.runs.log import RunLog, log_to_console
@@ -50,26 +51,27 @@ def test_a_checkpoint_that_does_not_fit(tmp_path):
     assert reopened(folder) == 8
 
 
-def test_what_the_threads_of_a_failed_save_write_late_is_removed_too(tmp_path):
+def test_what_the_threads_of_a_failed_save_write_late_is_removed_too(tmp_path, monkeypatch):
+    """Each time that `close` has waited a little, there is some of it again."""
     save(tmp_path, 4)
     checkpoints = Checkpoints(as_path(tmp_path), 5)
     with files_end_at(100), pytest.raises(UserError):
         checkpoints.save(8, items(8), {"position": 8}, best=False)
         checkpoints.wait()
 
-    def late():
-        for _ in range(12):
-            with contextlib.suppress(OSError):
-                half = tmp_path / "checkpoints" / "8.orbax-checkpoint-tmp"
-                half.mkdir(exist_ok=True)
-                (half / "late").write_text("late")
-            time.sleep(0.02)
+    half, waits = tmp_path / "checkpoints" / "8.orbax-checkpoint-tmp", []
 
-    thread = threading.Thread(target=late)
-    thread.start()
+    def late(seconds):
+        time.sleep(seconds)  # Orbax's own threads write late, too
+        waits.append(seconds)
+        if len(waits) <= 4:
+            half.mkdir(exist_ok=True)
+            (half / "late").write_text("late")
+
+    monkeypatch.setattr(checkpoints_module, "time", SimpleNamespace(sleep=late))
     with contextlib.suppress(UserError):
         checkpoints.close()
-    thread.join()
+    assert len(waits) > 4
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["4"]
 
 
