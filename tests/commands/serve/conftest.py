@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from functools import partial
 
 import httpx
 import jax
@@ -12,6 +13,10 @@ import transformer_jax as tj
 from tests.oracles import need
 from tests.small import small_model
 from transformer_jax.data.sources.grammar.sentences import generate
+
+#: A program of the request may still be compiled, after the one that is compiled now: httpx waits
+#: for 5 s by default.
+get, post = (partial(method, timeout=300) for method in (httpx.get, httpx.post))
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +73,7 @@ def served(engines, *, ready=False, **options):
         wait_until(lambda: server.started)
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
         if ready:
-            wait_until(lambda: httpx.get(f"{url}/health").status_code == 200)
+            wait_until(lambda: get(f"{url}/health").status_code == 200)
         yield url
     finally:
         server.should_exit = True

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from tests.commands.serve.conftest import served
+from tests.commands.serve.conftest import get, post, served
 from tests.malformed.harness import JSON
 
 POSTS = ["/translate", "/detect", "/v2/translate", "/page/translate", "/page/explain"]
@@ -27,7 +27,7 @@ def url(engines):
 def goes_on(url):
     """After each test the server still translates."""
     yield
-    answer = httpx.post(f"{url}/translate", json=GOOD, timeout=60)  # it may still be compiling
+    answer = post(f"{url}/translate", json=GOOD)
     assert answer.status_code == 200
 
 
@@ -55,7 +55,7 @@ def is_refusal(answer, path, *statuses):
 
 
 def send(url, path, content, kind="application/json"):
-    return httpx.post(f"{url}{path}", content=content, headers={"Content-Type": kind})
+    return post(f"{url}{path}", content=content, headers={"Content-Type": kind})
 
 
 MALFORMED = [
@@ -105,14 +105,14 @@ def test_wrong_types(url, path, names, data):
 @settings(max_examples=40)
 @given(st.text(max_size=300))
 def test_any_text_is_translated(url, text):
-    answer = httpx.post(f"{url}/translate", json=GOOD | {"q": text})
+    answer = post(f"{url}/translate", json=GOOD | {"q": text})
     assert answer.status_code == 200 and isinstance(answer.json()["translatedText"], str)
 
 
 @pytest.mark.parametrize("tokens", [[10**9], [-1], [0], [2], [10] * 24, [10] * 10_001, ["x"], 5])
 def test_tokens_that_are_none(url, tokens):
     for path in ("/page/explain", "/page/choices"):
-        is_refusal(httpx.post(url + path, json=GOOD | {"tokens": tokens}), path, 400)
+        is_refusal(post(url + path, json=GOOD | {"tokens": tokens}), path, 400)
 
 
 def test_oversized_bodies(url):
@@ -126,8 +126,8 @@ def test_oversized_bodies(url):
 
 
 def test_wrong_paths_and_methods(url):
-    assert httpx.get(f"{url}/static/page.js").json() == {"error": "Not Found"}
-    assert httpx.get(f"{url}/translate").status_code == 405
+    assert get(f"{url}/static/page.js").json() == {"error": "Not Found"}
+    assert get(f"{url}/translate").status_code == 405
     assert list(httpx.put(f"{url}/v2/translate").json()) == ["message"]
     assert httpx.delete(f"{url}/").status_code == 405
 
@@ -139,7 +139,7 @@ def test_slow_clients_are_dropped_and_delay_nobody(impatient):
     began = time.monotonic()
     for sock, start in zip(socks, starts, strict=True):
         sock.sendall(start)
-    assert httpx.get(f"{impatient}/languages").status_code == 200
+    assert get(f"{impatient}/languages").status_code == 200
     answers = []
     for sock in socks:
         with sock, sock.makefile("rb") as file:

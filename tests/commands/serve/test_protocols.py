@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from tests.commands.serve.conftest import served, wait_until
+from tests.commands.serve.conftest import get, post, served, wait_until
 from tests.oracles import need
 
 GOOD = {"q": "the dog", "source": "en", "target": "de"}
@@ -32,7 +32,7 @@ def ask(url):
     """ask(text, ...) -> LibreTranslate's answer; from English to German unless said otherwise."""
 
     def ask(text, kind="json", **form):
-        answer = httpx.post(f"{url}/translate", **{kind: GOOD | {"q": text} | form})
+        answer = post(f"{url}/translate", **{kind: GOOD | {"q": text} | form})
         assert answer.status_code == 200
         return answer.json()
 
@@ -45,7 +45,7 @@ def ask_deepl(url):
 
     def ask(text, **form):
         form = {"text": [text], "target_lang": "DE"} | form
-        return httpx.post(f"{url}/v2/translate", json=form).json()["translations"]
+        return post(f"{url}/v2/translate", json=form).json()["translations"]
 
     return ask
 
@@ -81,7 +81,7 @@ def test_the_language_is_detected(url, ask):
     answer = ask(german, source="auto", target="en")
     assert answer["detectedLanguage"]["language"] == "de"
     assert 90 < answer["detectedLanguage"]["confidence"] <= 100
-    found = httpx.post(f"{url}/detect", data={"q": german}).json()
+    found = post(f"{url}/detect", data={"q": german}).json()
     assert [each["language"] for each in found] == ["de", "en"]
     batch = ask([german, german], source="auto", target="en")
     assert [each["language"] for each in batch["detectedLanguage"]] == ["de", "de"]
@@ -94,7 +94,7 @@ def test_a_text_in_the_target_language_is_left_as_it_is(url, ask, ask_deepl, bes
     assert answer["translatedText"] == [text, best("the dog sees a cat")[0]]
     assert [each["language"] for each in answer["detectedLanguage"]] == ["de", "en"]
     assert ask_deepl(text) == [{"detected_source_language": "DE", "text": text}]
-    answer = httpx.post(f"{url}/page/translate", json={"q": text, "source": "auto", "target": "de"})
+    answer = post(f"{url}/page/translate", json={"q": text, "source": "auto", "target": "de"})
     assert (answer.json()["source"], answer.json()["gaps"]) == ("de", [text])
 
 
@@ -119,19 +119,19 @@ def test_a_language_is_taken_for_its_only_region():
 def test_all_characters_that_are_allowed_fit_as_escapes(url):
     body = json.dumps({"q": "🙂" * 5000})
     assert len(body) > 60_000
-    answer = httpx.post(f"{url}/detect", content=body, headers={"Content-Type": "application/json"})
+    answer = post(f"{url}/detect", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 200
 
 
 def test_what_the_server_offers(url):
-    assert httpx.get(f"{url}/languages").json() == [
+    assert get(f"{url}/languages").json() == [
         {"code": "de", "name": "German", "targets": ["en"]},
         {"code": "en", "name": "English", "targets": ["de"]},
     ]
-    settings = httpx.get(f"{url}/frontend/settings").json()
+    settings = get(f"{url}/frontend/settings").json()
     assert settings["charLimit"] == 5000 and settings["keyRequired"] is False
     assert settings["language"]["target"] == {"code": "de", "name": "German"}
-    assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+    assert get(f"{url}/health").json() == {"status": "ok"}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_what_the_server_offers(url):
 )
 def test_libretranslate_refuses(url, change, words):
     form = {name: value for name, value in (GOOD | change).items() if value is not None}
-    answer = httpx.post(f"{url}/translate", json=form)
+    answer = post(f"{url}/translate", json=form)
     assert answer.status_code == 400
     assert list(answer.json()) == ["error"] and words in answer.json()["error"]
 
@@ -234,38 +234,38 @@ def test_keys_by_the_client_of_deepl(guarded):
 
 def test_keys(guarded):
     for path, form in (("translate", GOOD), ("detect", {"q": "a"}), ("page/translate", GOOD)):
-        assert httpx.post(f"{guarded}/{path}", json=form).status_code == 403
-        wrong = httpx.post(f"{guarded}/{path}", json=form | {"api_key": "schlüssel"})
+        assert post(f"{guarded}/{path}", json=form).status_code == 403
+        wrong = post(f"{guarded}/{path}", json=form | {"api_key": "schlüssel"})
         assert (wrong.status_code, wrong.json()) == (403, {"error": "Invalid API key"})
-        assert httpx.post(f"{guarded}/{path}", json=form | {"api_key": "first"}).status_code == 200
-    assert httpx.get(f"{guarded}/metrics").status_code == 403
+        assert post(f"{guarded}/{path}", json=form | {"api_key": "first"}).status_code == 200
+    assert get(f"{guarded}/metrics").status_code == 403
     bearer = {"Authorization": "Bearer second"}
-    assert httpx.get(f"{guarded}/metrics", headers=bearer).status_code == 200
+    assert get(f"{guarded}/metrics", headers=bearer).status_code == 200
 
 
 def test_cors_is_off_unless_asked_for(url, guarded):
     origin = {"Origin": "https://a.example"}
     allow = "access-control-allow-origin"
-    assert allow not in httpx.get(f"{url}/languages", headers=origin).headers
-    assert httpx.get(f"{guarded}/languages", headers=origin).headers[allow] == "https://a.example"
+    assert allow not in get(f"{url}/languages", headers=origin).headers
+    assert get(f"{guarded}/languages", headers=origin).headers[allow] == "https://a.example"
     other = {"Origin": "https://b.example"}
-    assert allow not in httpx.get(f"{guarded}/languages", headers=other).headers
+    assert allow not in get(f"{guarded}/languages", headers=other).headers
 
 
 @pytest.mark.parametrize("path", ["/", "/page.css", "/page.js", "/icon.svg"])
 def test_the_page_is_served(url, path):
-    answer = httpx.get(url + path)
+    answer = get(url + path)
     assert answer.status_code == 200 and len(answer.content) > 200
     assert "default-src 'self'" in answer.headers["content-security-policy"]
 
 
 def metric(url, name):
-    text = httpx.get(f"{url}/metrics").text
+    text = get(f"{url}/metrics").text
     return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
 
 
 def test_metrics(url):
-    httpx.post(f"{url}/translate", json=GOOD)
+    post(f"{url}/translate", json=GOOD)
     assert metric(url, 'transformer_jax_requests_total{route="/translate",status="200"}') >= 1
     assert metric(url, "transformer_jax_ready") == 1
     assert metric(url, "transformer_jax_waiting_sentences") == 0
@@ -273,9 +273,9 @@ def test_metrics(url):
 
 def test_a_full_queue_answers_429(engines):
     with served(engines, queue=0) as url:
-        answer = httpx.post(f"{url}/translate", json=GOOD)
+        answer = post(f"{url}/translate", json=GOOD)
         assert (answer.status_code, list(answer.json())) == (429, ["error"])
-        answer = httpx.post(f"{url}/v2/translate", json={"text": ["a"], "target_lang": "DE"})
+        answer = post(f"{url}/v2/translate", json={"text": ["a"], "target_lang": "DE"})
         assert (answer.status_code, list(answer.json())) == (429, ["message"])
 
 
@@ -283,7 +283,7 @@ def test_a_client_that_goes_away_is_forgotten(engines):
     """Its sentence waits for others, for longer than the test; then the queue is empty."""
     with served(engines, ready=True, window=600.0) as url:
         with contextlib.suppress(httpx.ReadTimeout):
-            httpx.post(f"{url}/translate", json=GOOD, timeout=0.5)
+            post(f"{url}/translate", json=GOOD, timeout=0.5)
         wait_until(lambda: metric(url, "transformer_jax_waiting_sentences") == 0)
 
 
@@ -297,11 +297,11 @@ def test_it_is_not_healthy_before_all_programs_are_compiled(engines, monkeypatch
     monkeypatch.setattr(service, "SECONDS_OF_SILENCE", 0)
     with served(engines) as url:
         answer = {"error": f"The models are being compiled: {said}"}
-        assert httpx.get(f"{url}/health").status_code == 503
-        wait_until(lambda: httpx.get(f"{url}/health").json() == answer)
+        assert get(f"{url}/health").status_code == 503
+        wait_until(lambda: get(f"{url}/health").json() == answer)
         assert f"compiled {said}" in caplog.text
         go.set()
-        wait_until(lambda: httpx.get(f"{url}/health").json() == {"status": "ok"})
+        wait_until(lambda: get(f"{url}/health").json() == {"status": "ok"})
 
 
 def test_ready_means_that_nothing_is_compiled_any_more(url, ask, sentences):
@@ -313,14 +313,14 @@ def test_ready_means_that_nothing_is_compiled_any_more(url, ask, sentences):
         ask(sentences[:most])
     place = GOOD | {"q": sentences[0], "tokens": []}
     for path in ("explain", "choices"):
-        assert httpx.post(f"{url}/page/{path}", json=place).status_code == 200
+        assert post(f"{url}/page/{path}", json=place).status_code == 200
     assert (decode_batch._cache_size(), _teacher_forced._cache_size()) == before
 
 
 def test_the_page_gets_alignments_where_it_asks(url, translators, sentences):
     form = GOOD | {"q": "\n".join(sentences[:2])}
-    plain = httpx.post(f"{url}/page/translate", json=form).json()
-    answer = httpx.post(f"{url}/page/translate", json=form | {"alignments": True}).json()
+    plain = post(f"{url}/page/translate", json=form).json()
+    answer = post(f"{url}/page/translate", json=form | {"alignments": True}).json()
     links = [sentence.pop("alignment") for sentence in answer["sentences"]]
     assert answer == plain
     translator = translators["en", "de"]
@@ -342,8 +342,8 @@ def test_alignments_are_not_refused_after_the_translation(url, sentences, monkey
 
     monkeypatch.setattr(Batcher, "_admit", admit)
     form = GOOD | {"q": sentences[0], "alignments": True}
-    assert httpx.post(f"{url}/page/translate", json=form).status_code == 200
-    assert httpx.post(f"{url}/page/translate", json=form).status_code == 429
+    assert post(f"{url}/page/translate", json=form).status_code == 200
+    assert post(f"{url}/page/translate", json=form).status_code == 429
 
 
 def test_both_forms_translate_markup(ask, ask_deepl, best, sentences):
@@ -377,6 +377,6 @@ def test_both_forms_translate_markup(ask, ask_deepl, best, sentences):
 
 def test_damaged_xml_is_a_bad_request(url):
     form = {"text": ["<a>"], "target_lang": "DE", "tag_handling": "xml"}
-    answer = httpx.post(f"{url}/v2/translate", json=form)
+    answer = post(f"{url}/v2/translate", json=form)
     assert answer.status_code == 400
     assert "not well formed" in answer.json()["message"]
