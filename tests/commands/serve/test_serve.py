@@ -84,7 +84,7 @@ def test_the_text_of_files_is_shown_to_nobody(server):
 
 
 def test_a_signal_finishes_what_is_in_hand(trained):  # noqa: F811
-    with serving(trained, "--window_ms=20000") as (process, url):
+    with serving(trained, "--window_ms=60000") as (process, url):
         answers = []
 
         def ask():
