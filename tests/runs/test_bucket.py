@@ -22,7 +22,7 @@ from tests.training import toy
 from transformer_jax import paths
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
-from transformer_jax.runs import log as run_log
+from transformer_jax.runs import lock, log as run_log
 from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_steps
 from transformer_jax.runs.log import RunLog
 from transformer_jax.runs.metrics import read_metrics
@@ -49,6 +49,7 @@ def names(store, folder):
 
 def test_killed_and_continued_is_bit_identical_and_no_record_is_missing(store, logged):
     """A kill leaves the objects that were there at that moment."""
+    lock._warn.cache_clear()  # which another test may have filled
     left = {}
 
     def batches(position):
@@ -63,6 +64,9 @@ def test_killed_and_continued_is_bit_identical_and_no_record_is_missing(store, l
     undisturbed = train(batches)
     assert sum("no lock" in line for line in logged()) == 1
     assert names(store, "checkpoints") == ["4", "8"]
+    (events,) = names(store, "tensorboard")
+    while int(time.time()) <= int(events.split(".")[3]):  # its second: part of the file's name
+        time.sleep(0.01)
 
     store.objects = left
     assert checkpoint_steps(as_path(RUN)) == [4]
