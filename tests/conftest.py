@@ -1,5 +1,6 @@
 """What several test files share."""
 
+import contextlib
 import ctypes
 import gc
 import io
@@ -89,12 +90,15 @@ def limit_size(folder, most_bytes):
     JAX can limit the size of its cache itself, but then writes nothing any more once a process was
     killed between the two files of an entry, and tests kill processes.
     """
-    files = sorted(((file.stat().st_mtime, file) for file in folder.glob("*")), reverse=True)
+    found = []
+    for file in folder.glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # another worker has deleted it
+            found.append((file.stat().st_mtime, file.stat().st_size, file))
     total = 0
-    for _, file in files:
-        total += file.stat().st_size
+    for _, size, file in sorted(found, reverse=True):
+        total += size
         if total > most_bytes:
-            file.unlink()
+            file.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
