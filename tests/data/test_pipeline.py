@@ -148,7 +148,19 @@ def test_tf_data_of_sentences_that_are_all_empty():
     )
 
 
-def test_the_thread_runs_ahead_and_ends_with_the_generator():
+@pytest.fixture
+def prefetch_threads():
+    """prefetch_threads() -> those that this test has begun."""
+    before = set(threading.enumerate())
+
+    def prefetch_threads():
+        found = set(threading.enumerate()) - before
+        return [thread for thread in found if thread.name.startswith("batch prefetch")]
+
+    return prefetch_threads
+
+
+def test_the_thread_runs_ahead_and_ends_with_the_generator(prefetch_threads):
     made = []
 
     def make(position):
@@ -171,7 +183,7 @@ def test_the_thread_runs_ahead_and_ends_with_the_generator():
     assert not prefetch_threads()
 
 
-def test_an_error_is_raised_at_its_position():
+def test_an_error_is_raised_at_its_position(prefetch_threads):
     def make(position):
         if position == 2:
             raise KeyError("two")
@@ -200,10 +212,6 @@ print(next(stream)["source"].shape[1])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
     assert "Traceback" not in done.stderr
-
-
-def prefetch_threads():
-    return [t for t in threading.enumerate() if t.name.startswith("batch prefetch")]
 
 
 def test_batches_of_pairs_are_those_of_a_training_and_each_process_has_its_rows(monkeypatch):
