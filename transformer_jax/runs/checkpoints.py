@@ -268,10 +268,13 @@ class Checkpoints:
             with contextlib.suppress(Exception):  # a failed save raises again here
                 self._manager.close()
             if self._failed:
-                # The threads of a failed save still write, into folders they create again.
+                # The threads of a failed save still write, into folders they create again, and may
+                # pause in between.
+                quiet = 0
                 for _ in range(50):
                     time.sleep(0.1)
-                    if self._remove_half_saved():
+                    quiet = quiet + 1 if self._remove_half_saved() else 0
+                    if quiet == 5:
                         break
 
 
