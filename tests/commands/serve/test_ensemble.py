@@ -1,10 +1,9 @@
 """`serve --workdir=A --workdir=B`: runs of one direction answer together."""
 
-import httpx
 import pytest
 
 import transformer_jax as tj
-from tests.commands.serve.conftest import served
+from tests.commands.serve.conftest import post, served
 from tests.quick import quick
 from tests.untrained import untrained_run
 from transformer_jax.commands.main import parse
@@ -37,8 +36,8 @@ def test_runs_of_one_direction_answer_together(folders, mean):
     assert together not in alone
     with served([open_engine(args.engine, run, args.checkpoint, **decoding)], ready=True) as url:
         form = {"q": TEXT, "source": "en", "target": "de"}
-        answer = httpx.post(f"{url}/translate", json=form)
+        answer = post(f"{url}/translate", json=form)
         assert (answer.status_code, answer.json()) == (200, {"translatedText": together})
-        assert httpx.post(f"{url}/page/translate", json=form).json()["explains"] is False
-        refused = httpx.post(f"{url}/page/explain", json=form | {"tokens": [5]})
+        assert post(f"{url}/page/translate", json=form).json()["explains"] is False
+        refused = post(f"{url}/page/explain", json=form | {"tokens": [5]})
         assert (refused.status_code, list(refused.json())) == (400, ["error"])
