@@ -75,8 +75,11 @@ def document_scores(
         also: see `make_metrics`.
 
     Raises:
+        ValueError: the lengths do not add up to the number of sentences.
         UserError: as `corpus_scores`.
     """
+    if sum(lengths) != len(hypotheses):
+        raise ValueError(f"documents of {sum(lengths)} sentences, but {len(hypotheses)} are given")
     options: Any = {"target_language": target_language}
     texts = [[" ".join(each) for each in cut(side, lengths)] for side in (hypotheses, references)]
     places = [place for length in lengths for place in range(1, length + 1)]
