@@ -45,7 +45,9 @@ def only_run(workdir: epath.Path) -> Iterator[None]:
             try:
                 stack.enter_context(lock)
             except Timeout:
-                holder = path.read_text().strip() or "another process"
+                holder = "another process"
+                with contextlib.suppress(OSError):
+                    holder = path.read_text(errors="replace").strip() or holder
                 raise UserError(
                     f"{workdir}: a run is in progress here ({holder}); wait for its end, stop it, "
                     "or use another folder"
