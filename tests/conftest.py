@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import sys
+import threading
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -140,6 +141,18 @@ def silent_package():
     for handler in package.handlers[:]:
         if not isinstance(handler, logging.NullHandler):
             package.removeHandler(handler)
+
+
+@pytest.fixture
+def threads_of():
+    """threads_of(name) -> the threads whose names begin so, but for those of tests before."""
+    before = set(threading.enumerate())
+
+    def threads_of(name):
+        found = set(threading.enumerate()) - before
+        return [thread for thread in found if thread.name.startswith(name)]
+
+    return threads_of
 
 
 @pytest.fixture

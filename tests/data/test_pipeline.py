@@ -148,19 +148,7 @@ def test_tf_data_of_sentences_that_are_all_empty():
     )
 
 
-@pytest.fixture
-def prefetch_threads():
-    """prefetch_threads() -> those that this test has begun."""
-    before = set(threading.enumerate())
-
-    def prefetch_threads():
-        found = set(threading.enumerate()) - before
-        return [thread for thread in found if thread.name.startswith("batch prefetch")]
-
-    return prefetch_threads
-
-
-def test_the_thread_runs_ahead_and_ends_with_the_generator(prefetch_threads):
+def test_the_thread_runs_ahead_and_ends_with_the_generator(threads_of):
     made = []
 
     def make(position):
@@ -169,21 +157,21 @@ def test_the_thread_runs_ahead_and_ends_with_the_generator(prefetch_threads):
 
     stream = prefetched(make, 5, depth=3)
     assert next(stream) == 5
-    assert prefetch_threads()
+    assert threads_of("batch prefetch")
     while len(made) < 4:
         time.sleep(0.01)
     time.sleep(0.05)
     assert len(made) <= 5  # one read, three waiting, one in progress
     stream.close()
-    assert not prefetch_threads()
+    assert not threads_of("batch prefetch")
     other = prefetched(make, 0, depth=1)
     next(other)
     del other
     gc.collect()
-    assert not prefetch_threads()
+    assert not threads_of("batch prefetch")
 
 
-def test_an_error_is_raised_at_its_position(prefetch_threads):
+def test_an_error_is_raised_at_its_position(threads_of):
     def make(position):
         if position == 2:
             raise KeyError("two")
@@ -193,7 +181,7 @@ def test_an_error_is_raised_at_its_position(prefetch_threads):
     assert [next(stream), next(stream)] == [0, 1]
     with pytest.raises(KeyError, match="two"):
         next(stream)
-    assert not prefetch_threads()
+    assert not threads_of("batch prefetch")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -40,18 +40,6 @@ def fit_with(trainer, **options):
     return Session(trainer, Feed(batches_from), **options).train()
 
 
-@pytest.fixture
-def threads():
-    """threads() -> those that compile ahead, but for those that a test before has left behind."""
-    before = set(threading.enumerate())
-
-    def threads():
-        found = set(threading.enumerate()) - before
-        return [thread for thread in found if thread.name.startswith("compile ahead")]
-
-    return threads
-
-
 def assert_same(one, other):
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
@@ -82,7 +70,7 @@ def test_the_update_compiled_ahead_fits_bfloat16_parameters():
 
 
 @pytest.mark.parametrize("waits", quick([True, False], True))
-def test_a_training_with_steps_compiled_ahead_is_the_same(tmp_path, undisturbed, threads, waits):
+def test_a_training_with_steps_compiled_ahead_is_the_same(tmp_path, undisturbed, threads_of, waits):
     """From beginning to end, and stopped and continued."""
     for stop_after in (5, 100):
         trainer = new_trainer()
@@ -95,7 +83,7 @@ def test_a_training_with_steps_compiled_ahead_is_the_same(tmp_path, undisturbed,
                 workdir=as_path(tmp_path),
                 should_stop=lambda calls=calls, last=stop_after: next(calls) >= last,
             )
-        assert not threads()
+        assert not threads_of("compile ahead")
         if waits:  # nothing was compiled twice
             assert trainer._step.gradient._cache_size() == trainer._step.update._cache_size() == 0
     assert state.step == toy.TRAIN.steps
@@ -110,7 +98,7 @@ def test_a_shape_that_was_not_announced_is_compiled_when_it_comes(undisturbed):
     assert trainer._step.gradient._cache_size() == 1
 
 
-def test_an_error_of_the_compiler_ends_the_training_where_the_shape_comes(threads):
+def test_an_error_of_the_compiler_ends_the_training_where_the_shape_comes(threads_of):
     trainer = new_trainer()
     lower = trainer._step.gradient.lower
 
@@ -128,11 +116,11 @@ def test_an_error_of_the_compiler_ends_the_training_where_the_shape_comes(thread
         trainer.ahead.wait()
         fit_with(trainer, should_stop=lambda: next(steps) < 0)
     assert next(steps) == 1
-    assert not threads()
+    assert not threads_of("compile ahead")
 
 
 def test_at_the_deadline_a_program_is_left_behind_and_the_steps_are_saved(
-    tmp_path, threads, logged
+    tmp_path, threads_of, logged
 ):
     trainer, go = new_trainer(), threading.Event()
     lower = trainer._step.gradient.lower
@@ -149,12 +137,12 @@ def test_at_the_deadline_a_program_is_left_behind_and_the_steps_are_saved(
         state = fit_with(trainer, workdir=as_path(tmp_path))
     assert int(state.step) == 1 and (tmp_path / "checkpoints" / "1").is_dir()
     assert any("are over after 1 of" in each for each in logged())
-    left_behind = threads()
+    left_behind = threads_of("compile ahead")
     go.set()
     assert [thread.join(60) for thread in left_behind] == [None]
 
 
-def test_what_nobody_has_begun_is_dropped_at_the_end_and_compiled_by_who_needs_it(threads):
+def test_what_nobody_has_begun_is_dropped_at_the_end_and_compiled_by_who_needs_it(threads_of):
     go, lowered = threading.Event(), []
 
     def program(key):
@@ -172,7 +160,7 @@ def test_what_nobody_has_begun_is_dropped_at_the_end_and_compiled_by_who_needs_i
         assert ahead.is_busy()
         assert ahead.get(19, "jitted") == ahead.get("unknown", "jitted") == "jitted"
         ahead._programs[18].add_done_callback(lambda _: go.set())  # once it is dropped
-    assert not threads() and not ahead.is_busy()
+    assert not threads_of("compile ahead") and not ahead.is_busy()
     assert lowered[0] == 0 and len(lowered) <= 4
     assert ahead.get(0, "jitted") == "compiled 0"
     assert ahead.get(18, "jitted") == "jitted"
