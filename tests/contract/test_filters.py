@@ -133,6 +133,7 @@ def test_scripts_that_a_language_may_have() -> None:
         True,
     ]
     assert every.marks([("人々", "Ａ b"), ("人々", "ー")], ("zh", "en")).tolist() == [False, True]
+    assert every.marks([("ß é", "ª º × ¼"), ("a", "aµ")], EN_DE).tolist() == [False, True]
     assert Script().marks([russian, japanese], ("sr", "tlh")).tolist() == [False, False]
     assert Script().marks([("123 …", "!"), ("", "")], EN_DE).tolist() == [False, False]
 

@@ -26,7 +26,7 @@ Line = tuple[str, str]
 _LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})", re.ASCII)
 
 
-def pharaoh(links: Links) -> str:
+def pharaoh(links: Iterable[tuple[int, int]]) -> str:
     """`0-0 2-1`."""
     return " ".join(f"{source}-{target}" for source, target in links)
 

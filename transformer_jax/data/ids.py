@@ -46,7 +46,7 @@ from transformer_jax.paths import made, stage, user_cache
 from transformer_jax.vocabulary import EOS_ID
 
 #: The number of a pair's document, the pair without tags, and the links between its words.
-Row = tuple[int, Pair, Links]
+Row = tuple[int, Pair, Sequence[tuple[int, int]]]
 
 #: Pairs of a part that a training makes.
 PART_PAIRS = 100_000
@@ -223,10 +223,15 @@ class PartMaker:
             rows = iter(show(read_rows(data, corpus, held_out[number] if held_out else None)))
             review = Review(data.filters, corpus.direction)  # one, as it may read a model
             totals.append(0)
-            for part, chunk in enumerate(in_chunks(rows, self.size)):
-                totals[-1] += len(chunk)
-                if next(places) % shards == shard:
-                    self._make_part(number, part, review, chunk)
+            for part in count():
+                of_part = islice(rows, self.size)
+                own = list(of_part) if next(places) % shards == shard else []
+                if own:
+                    self._make_part(number, part, review, own)
+                found = len(own) + sum(1 for _ in of_part)
+                totals[-1] += found
+                if found < self.size:
+                    break
         return totals
 
     def _make_part(self, number: int, part: int, review: Review, rows: list[Row]) -> None:
@@ -323,7 +328,7 @@ def read_rows(
     held_out = deque() if held_out is None else held_out
     rows, files = without_held_out(data, corpus, held_out), corpus.source.alignments
     if not files:
-        yield from ((number, pair, []) for number, pair in rows)
+        yield from ((number, pair, ()) for number, pair in rows)
         return
     num_lines = num_pairs = 0
     shortened = any(each.shortens for each in corpus.noise)

@@ -1,6 +1,7 @@
 """Pairs of which one side is not written in the script of its language."""
 
 import functools
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class Script(Filter):
 
 def _share(text: str, scripts: Sequence[str]) -> float:
     """The share of the letters that are of one of the scripts; 1 where there are no letters."""
-    if text.isascii() and scripts == ["LATIN"]:
+    if scripts == ["LATIN"] and (text.isascii() or _LATIN_1.fullmatch(text)):
         return 1.0
     usual = unicodedata.normalize("NFKC", text)  # letters of usual width
     letters = usual.translate(_table(tuple(scripts)))
@@ -74,6 +75,8 @@ def _share(text: str, scripts: Sequence[str]) -> float:
 
 
 _OWN, _OTHER = "xo"
+#: Text whose letters are all Latin: of Latin-1 all characters but the micro sign.
+_LATIN_1 = re.compile("[\x00-\xb4\xb6-\xff]*")
 
 
 class _Table(dict[int, str | None]):

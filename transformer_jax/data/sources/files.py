@@ -260,15 +260,21 @@ def _identity(stat: os.stat_result) -> tuple[Any, ...]:
 
 
 class _HashedFile(io.FileIO):
-    """A file opened for reading; at its end, the digest of its bytes is remembered."""
+    """A file opened for reading; at its end, the digest of its bytes is remembered.
+
+    Bytes whose digest is known are not hashed again.
+    """
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, "rb")
         self._stat = os.fstat(self.fileno())
         self._hash, self._hashed = hashlib.sha256(), 0
+        self._is_known = _identity(self._stat) in _DIGESTS
 
     def readinto(self, buffer: Any) -> int:
         count = super().readinto(buffer) or 0
+        if self._is_known:
+            return count
         self._hash.update(memoryview(buffer)[:count])
         self._hashed += count
         if not count and self._hashed == self._stat.st_size:
