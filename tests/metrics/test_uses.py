@@ -7,12 +7,10 @@ import pytest
 
 from tests.toy_run import RECIPE, train_command
 from transformer_jax.commands.main import main
-from transformer_jax.config import Config, override
 from transformer_jax.data.filters.quality import Quality
 from transformer_jax.data.filters.review import Review
 from transformer_jax.data.sources.files import read_lines
 from transformer_jax.decoding.mbr import mbr_scores
-from transformer_jax.errors import UserError
 from transformer_jax.metrics.criteria import CRITERIA, Bleu
 from transformer_jax.metrics.metricx import MetricX, MetricXQE
 from transformer_jax.runs.folder import open_run
@@ -90,10 +88,6 @@ def test_the_filter_leaves_out_what_is_scored_above_its_limit(folder, place, log
     assert "_judge" not in vars(chosen)  # the model is not kept with the config
     config = open_run(place / "run").config
     assert config.data.filters == (Quality(str(folder), at_most=4.0),)
-    with pytest.raises(UserError, match=r"quality needs model: quality\(model=\.\.\.\)"):
-        override(Config(), {"data.filters": "quality"})
-    with pytest.raises(UserError, match="must be a metric that needs no reference: metricx_qe"):
-        override(Config(), {"data.filters": "quality(model=x,metric=metricx)"})
 
 
 def test_translations_are_ranked_by_the_metric(place, folder, capsys):

@@ -20,7 +20,6 @@ from tests.models.test_transformer import (
 from transformer_jax.layers.norms import normalize
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
-from transformer_jax.models.config import check_model_config
 from transformer_jax.models.transformer import UNUSED
 from transformer_jax.translation.model import Model
 from transformer_jax.translation.model_calls import (
@@ -190,13 +189,6 @@ def test_embedding_norm_is_what_the_first_layer_reads():
     first = params["encoder"]["first_norm"]
     want = normalize(bare, epsilon=1e-6) * first["scale"] + first["bias"]
     close(memory, normalize(want, epsilon=1e-6))
-
-
-@pytest.mark.parametrize("change", [{"start_id": 20}, {"unused_ids": (3, 20)}])
-def test_ids_of_no_piece_are_refused(change):
-    (key,) = change
-    with pytest.raises(tj.UserError, match=f"model.{key}: 20 is not the id of a target piece"):
-        check_model_config(replace(SMALLER, **change))
 
 
 def test_attention_without_biases_and_with_another_scale():

@@ -63,6 +63,9 @@ def test_an_option_of_the_other_role_is_refused(role, name, option, words):
     [
         ("bigbird(block_size=0)", "greater than 0"),
         ("full(dropout_rate=1.0)", "less than 1"),
+        ("full(num_kv_heads=-1)", "num_kv_heads=-1.: .*greater than 0"),
+        ("full(num_kv_heads=3)", "num_kv_heads=3: must divide model.num_heads=2"),
+        ("full(sinks=true,implementation=fused)", "implementation=fused.*no sinks"),
         ("h3(head_dim=3)", "head_dim=3: must divide model.d_model=16"),
         ("linear(dropout_rate=0.1)", "linear has no option 'dropout_rate'"),
         ("reformer(buckets=5)", "buckets=5: .*give an even number"),

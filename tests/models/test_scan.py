@@ -12,12 +12,11 @@ from tests.devices import with_eight_devices
 from tests.models.test_options import random_params
 from tests.quick import quick
 from tests.small import small_model
-from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.mixers.window import Window
 from transformer_jax.models import api
-from transformer_jax.models.config import StackConfig, check_model_config
+from transformer_jax.models.config import StackConfig
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.positions.none import NoPosition
@@ -128,13 +127,6 @@ def test_int8_matrices_are_stacked():
         for scan in (False, True)
     )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want)
-
-
-def test_what_cannot_be_a_loop_fails_at_build():
-    config = replace(CONFIG, encoder=StackConfig(2, (MIXERS["bigbird"](),)))
-    check_model_config(config)
-    with pytest.raises(UserError, match="model.encoder.mixers=bigbird.* model.scan_layers=false"):
-        check_model_config(replace(config, scan_layers=True))
 
 
 ON_A_MESH = """

@@ -13,6 +13,7 @@ from tests.small import small_model
 from transformer_jax.errors import UserError
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, RMSNorm
+from transformer_jax.mixers.bigbird import BigBird
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.ssru import SSRU
 from transformer_jax.mixers.window import Window
@@ -166,6 +167,13 @@ def test_dropout_needs_a_key_and_follows_it():
         ({"encoder": StackConfig(mixers=("fulll",))}, "model.encoder.mixers: 'fulll' is unknown"),
         ({"decoder": StackConfig(num_layers=0)}, "model.decoder.num_layers"),
         ({"cross": "window"}, "model.cross: window: .*use full or linear"),
+        ({"cross": FullCross(num_kv_heads=3)}, "model.cross.*num_kv_heads=3: must divide"),
+        (
+            {"encoder": StackConfig(2, (BigBird(),)), "scan_layers": True},
+            "model.encoder.mixers=bigbird.* model.scan_layers=false",
+        ),
+        ({"start_id": 20}, "model.start_id: 20 is not the id of a target piece"),
+        ({"unused_ids": (3, 20)}, "model.unused_ids: 20 is not the id of a target piece"),
     ],
 )
 def test_what_cannot_work_fails_at_build_with_advice(change, words):
