@@ -1,4 +1,4 @@
-"""Folders that are filled once: killed anywhere, made by several, damaged, full, or of a bucket."""
+"""Folders that are filled once, and files: whole wherever it is killed, whoever else writes."""
 
 import errno
 import functools
@@ -14,6 +14,7 @@ from etils import epath
 
 from transformer_jax import paths
 from transformer_jax.errors import UserError
+from transformer_jax.formats.export import write as export
 from transformer_jax.paths import RECORD, claim, made, read_record, stage, write_record, write_whole
 
 INPUTS = {"text": "a", "sizes": (1, 2)}
@@ -236,3 +237,39 @@ def test_a_record_is_of_its_inputs(tmp_path):
         path.write_text(damaged)
         with pytest.raises(UserError, match=r"record\.json: damaged: remove it, or name another -"):
             claim(path, INPUTS, "--here")
+
+
+def test_writers_with_the_same_process_number_do_not_disturb_each_other(tmp_path, monkeypatch):
+    """As in two containers that share a disk: one writes while the other is about to rename."""
+    path = epath.Path(tmp_path / "totals.json")
+    write_bytes = type(path).write_bytes
+
+    def interrupted(temporary: Path, content: bytes) -> int:
+        written = write_bytes(temporary, content)
+        if content == b"first":
+            write_whole(path, b"second")
+            assert path.read_bytes() == b"second"
+        return written
+
+    monkeypatch.setattr(type(path), "write_bytes", interrupted)
+    write_whole(path, b"first")
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [tmp_path / "totals.json"]
+
+
+def test_of_two_exports_into_one_folder_the_first_that_is_complete_stays(tmp_path):
+    folder = epath.Path(tmp_path / "out")
+
+    class Exporter:
+        def __init__(self, content: str, meanwhile: "Exporter | None" = None) -> None:
+            self.content, self.meanwhile = content, meanwhile
+
+        def write(self, _: object, temporary: Path) -> None:
+            (temporary / "model").write_text(self.content)
+            if self.meanwhile:
+                export(self.meanwhile, None, folder)
+
+    with pytest.raises(UserError, match="out already exists"):
+        export(Exporter("late", Exporter("early")), None, folder)
+    assert (folder / "model").read_text() == "early"
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
