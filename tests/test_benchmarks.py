@@ -1,13 +1,20 @@
-"""The experiments with mixers vary one part at a time, in models of equal size."""
+"""The experiments with mixers vary one part at a time; the commands for a GPU run on a CPU."""
 
 import dataclasses
 import gzip
 import importlib
+import json
+import os
+import subprocess
+import sys
 
 import pytest
 
+from tests.oracles import need
 from tests.pages import ROOT
+from tests.small import small_model
 from transformer_jax.config import override
+from transformer_jax.models.flops import train_step_flops
 
 #: The parts of a model that a row names.
 PARTS = {
@@ -25,22 +32,20 @@ def benchmarks():
         yield
 
 
-@pytest.fixture(scope="module")
-def captions(tmp_path_factory):
-    """Files as Multi30k has them, with as many lines."""
-    folder = tmp_path_factory.mktemp("multi30k")
-    for name, lines in (("train", 29_000), ("val", 10), ("test_2016_flickr", 10)):
+def write_captions(folder, lines):
+    """Files as Multi30k has them, with so many lines of training text."""
+    for name, count in (("train", lines), ("val", 40), ("test_2016_flickr", 40)):
         for side in ("en", "de"):
             with gzip.open(folder / f"{name}.{side}.gz", "wt", compresslevel=1) as file:
-                file.writelines(f"{side} {line}\n" for line in range(lines))
-    return folder
+                file.writelines(f"{side} {line} of {name}\n" for line in range(count))
 
 
 @pytest.fixture(scope="module")
-def experiment(captions):
+def experiment(tmp_path_factory):
     module = importlib.import_module("multi30k_mixers")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "TEXT", captions)
+        patch.setattr(module, "TEXT", tmp_path_factory.mktemp("multi30k"))
+        write_captions(module.TEXT, 29_000)
         yield module
 
 
@@ -81,3 +86,30 @@ def test_documents_at_three_rates_are_of_equal_models_and_those_that_are_done():
     for (name, _), row in done.items():
         made = every[name].parameters, every[name].config.model.d_ff
         assert made == (row["parameters"], row["d_ff"])
+
+
+@pytest.mark.parametrize("command", ["step", "more", "train"])
+def test_a_command_for_a_gpu_runs_all_its_parts(command, tmp_path):
+    need("torch")
+    write_captions(tmp_path, 40)
+    environment = {**os.environ, "MULTI30K": str(tmp_path), "COMMIT": "abc"}
+    arguments = ["benchmarks/gpu.py", command, "--tiny", f"--output={tmp_path}"]
+    subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, check=True)
+    lines = (tmp_path / f"{command}.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    ends = {row["job"]: row["ended"] for row in rows if "ended" in row}
+    assert ends == {part.name: "done" for part in importlib.import_module("gpu").PARTS[command]}
+    assert all({"card", "driver", "jax", "jaxlib", "torch"} <= set(row) for row in rows)
+    assert {row["commit"] for row in rows} == {"abc"}
+    assert [row for row in rows if "error" in row] == []
+    measured = {row["job"] for row in rows if set(row) & {"ms", "us", "unit", "name", "caches"}}
+    assert len(measured) >= {"step": 7, "more": 5, "train": 1}[command]
+
+
+def test_pytorchs_step_has_as_many_flops_as_ours():
+    need("torch")
+    torch_gpu = importlib.import_module("torch_gpu")
+    size = torch_gpu.Size(d_model=16, d_ff=32, heads=2, vocab=50, dropout=0.1, layers=1)
+    assert torch_gpu.flops_of_step(size, 4, 6) == train_step_flops(
+        small_model(50, max_length=8), 4, 6
+    )
