@@ -29,17 +29,17 @@ def test_every_source_still_has_an_example(tree):
 
 
 def test_the_pages_of_options_and_mixers_know_them(tree):
-    options = copied(tree, "tests.test_configuration_doc")
+    pages = copied(tree, "tests.test_mixers_doc")
     with pytest.raises(AssertionError, match=r"run: python docs/make_configuration\.py"):
-        options.test_the_page_is_what_the_config_classes_say()
+        pages.test_the_page_is_what_the_config_classes_say()
     for page in PAGES:
         run_commands(page, tree)
-    options.test_the_page_is_what_the_config_classes_say()
+    pages.test_the_page_is_what_the_config_classes_say()
     written = (tree / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert all(f"### {name}\n" in written for name in (*ADDED, "dynamic_tanh", "maxout", "kerple"))
     assert "| `longest` | `10.0` |" in written and "| `initial` | `1.0` |" in written
-    copied(tree, "tests.test_mixers_doc").test_roles()
-    copied(tree, "tests.test_mixers_doc").test_hooks()
+    pages.test_roles()
+    pages.test_hooks()
 
 
 def test_flags_and_json_know_them(tree):

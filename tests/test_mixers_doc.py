@@ -1,17 +1,14 @@
-"""docs/mixers.md agrees with the registries about every mixer and position."""
+"""docs/mixers.md and docs/configuration.md agree with the registries and the config classes."""
 
 import re
-from pathlib import Path
 
+from tests.pages import load_script, text_of
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.positions.base import PositionContext
 from transformer_jax.positions.registry import POSITIONS
 
 CONTEXT = PositionContext(d_model=8, num_heads=2, head_dim=4, max_length=8, causal=False)
-TEXT, ALONE = (
-    (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8")
-    for name in ("mixers.md", "one_mixer.md")
-)
+TEXT, ALONE = text_of("docs/mixers.md"), text_of("docs/one_mixer.md")
 
 
 def test_roles() -> None:
@@ -36,3 +33,16 @@ def test_what_a_mixer_applies_of_positions() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \| [^|]* \|$", ALONE, re.M)
     expected = {name: ", ".join(sorted(cls.honours)[::-1]) or "–" for name, cls in MIXERS.items()}
     assert dict(rows) == expected
+
+
+def test_the_page_is_what_the_config_classes_say() -> None:
+    page = load_script("make_configuration").page()
+    assert page == text_of("docs/configuration.md"), "run: python docs/make_configuration.py"
+
+
+def test_every_key_and_every_option_is_described() -> None:
+    page = text_of("docs/configuration.md")
+    rows = re.findall(r"^\| `([\w.]+)` \| [^|]* \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) > 200
+    limits = r"(at least|at most|more than|less than|a multiple of) \d|`|a variant, see below|$"
+    assert [key for key, text in rows if re.match(limits, text)] == []
