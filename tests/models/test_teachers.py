@@ -47,12 +47,3 @@ def test_the_most_probable_pieces_share_the_weight(params):
     best = np.exp(-np.sort(-q)[..., :4])
     want = 0.3 * best / best.sum(-1, keepdims=True)
     np.testing.assert_allclose(soft["soft_shares"], want, rtol=1e-5)
-
-
-def test_who_teaches_himself_has_nothing_to_learn(params):
-    own = taught(params[0], WordLevel("", weight=1.0, pieces=toy.VOCAB))
-    gradient = jax.grad(lambda each: api.loss(toy.MODEL, each, own)[0])(params[0])
-    plain = jax.grad(lambda each: api.loss(toy.MODEL, each, BATCH)[0])(params[0])
-    largest = max(abs(x).max() for x in jax.tree.leaves(plain))
-    for leaf in jax.tree.leaves(gradient):
-        assert abs(leaf).max() < 1e-5 * largest
