@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import Config, differences, override
+from transformer_jax.config import Config, override
 from transformer_jax.errors import UserError
 from transformer_jax.formats.marian.bergamot import Bergamot
 from transformer_jax.models.api import num_params
@@ -140,16 +140,6 @@ def test_the_entries_of_a_docstring():
     assert about["Summary"] == "Minutes of German grammar: the embedded corpus, no downloads."
     assert about["Hardware"] == "2 CPU cores"
     assert re.match(r"[\d.]+ BLEU, .* exactly \(.*\)$", about["Score"])  # over two lines
-
-
-def test_the_french_recipe_extends_the_german_one():
-    german, french = map(load_recipe, ("wmt14_en_de_big", "wmt14_en_fr_big"))
-    assert {change.partition(":")[0] for change in differences(german, french)} == {
-        "data.target_language",
-        "data.source.name",
-        "tokenizer.vocab_size",
-        "model.dropout_rate",
-    }
 
 
 def test_its_docstring_says_how_it_is_run(recipe):
