@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.data.listed import write
+from tests.data.test_batches import epoch_rows
 from tests.data.test_tokenizer import sentences
 from transformer_jax.config import Config, from_json, override, to_json
 from transformer_jax.data.batches import BatchPlan
@@ -62,19 +63,13 @@ def plan() -> BatchPlan:
     return plan_of(RATES)
 
 
-def rows_of(plan: BatchPlan, epoch: int) -> list[int]:
-    count = plan.batches_per_epoch
-    positions = range(epoch * count, (epoch + 1) * count)
-    return [int(row) for position in positions for row in plan.rows(position)[1]]
-
-
 def corpus_of(rows: list[int]) -> Counter[int]:
     return Counter(np.searchsorted(np.cumsum(SIZES), rows, side="right").tolist())
 
 
 def test_each_corpus_has_its_share_of_every_epoch(plan: BatchPlan) -> None:
     for epoch in (0, 1, 7):
-        counts = corpus_of(rows_of(plan, epoch))
+        counts = corpus_of(sum(epoch_rows(plan, epoch), []))
         for number, (size, rate) in enumerate(zip(SIZES, RATES, strict=True)):
             assert abs(counts[number] - size * rate) <= len(plan.shapes)  # rounded in each shape
         assert sum(counts.values()) == plan.num_rows
@@ -83,7 +78,7 @@ def test_each_corpus_has_its_share_of_every_epoch(plan: BatchPlan) -> None:
 def test_all_pairs_of_a_corpus_are_seen_equally_often(plan: BatchPlan) -> None:
     counts: Counter[int] = Counter()
     for epoch in range(20):
-        counts.update(rows_of(plan, epoch))
+        counts.update(sum(epoch_rows(plan, epoch), []))
     source, target = lengths(sum(SIZES))
     begin = 0
     for size, rate in zip(SIZES, RATES, strict=True):
@@ -96,9 +91,9 @@ def test_all_pairs_of_a_corpus_are_seen_equally_often(plan: BatchPlan) -> None:
             assert seen[fits].max() - seen[fits].min() <= 20 * rate
         begin += size
     once = BatchPlan(*lengths(100), PLAN, corpora=[(100, 2.0)])
-    assert set(Counter(rows_of(once, 0)).values()) == {2}
+    assert set(Counter(sum(epoch_rows(once, 0), [])).values()) == {2}
     half = BatchPlan(*lengths(2000), PLAN, corpora=[(2000, 0.5)])
-    twice = Counter(rows_of(half, 0) + rows_of(half, 1))
+    twice = Counter(sum(epoch_rows(half, 0) + epoch_rows(half, 1), []))
     assert max(twice.values()) <= 2 and len(twice) >= 2000 - len(half.shapes)
 
 
