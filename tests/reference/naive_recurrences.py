@@ -4,15 +4,15 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def scalar_decay(q, k, v, log_decay, state=None):
+def scalar_decay(q, k, v, log_decay):
     """S_t = exp(a_t) S_{t-1} + k_t v_t^T, y_t = S_t^T q_t: a delta rule that erases nothing."""
-    return delta_rule(q, k, v, jnp.zeros_like(k), log_decay, state)
+    return delta_rule(q, k, v, jnp.zeros_like(k), log_decay)
 
 
-def channel_decay(q, k, v, log_decay, self_weight, state=None):
+def channel_decay(q, k, v, log_decay, self_weight):
     """y_t = S_{t-1}^T q_t + self_t v_t, then S_t = diag(w_t) S_{t-1} + k_t v_t^T."""
     batch, length, heads, width = q.shape
-    state = jnp.zeros((batch, heads, width, v.shape[-1])) if state is None else state
+    state = jnp.zeros((batch, heads, width, v.shape[-1]))
     out = []
     for t in range(length):
         read = (q[:, t, :, :, None] * state).sum(axis=2)
@@ -22,10 +22,10 @@ def channel_decay(q, k, v, log_decay, self_weight, state=None):
     return jnp.stack(out, 1), state
 
 
-def delta_rule(q, k, v, e, log_decay, state=None):
+def delta_rule(q, k, v, e, log_decay):
     """S' = diag(w_t) S_{t-1}, S_t = S' + k_t (v_t - S'^T e_t)^T, y_t = S_t^T q_t."""
     batch, length, heads, width = q.shape
-    state = jnp.zeros((batch, heads, width, v.shape[-1])) if state is None else state
+    state = jnp.zeros((batch, heads, width, v.shape[-1]))
     out = []
     for t in range(length):
         state = jnp.exp(log_decay[:, t]).reshape(batch, heads, -1, 1) * state
