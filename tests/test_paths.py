@@ -7,6 +7,7 @@ import os
 import pickle
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -167,15 +168,12 @@ def test_one_of_several_makes_it_and_the_others_wait(tmp_path):
         filled.append(place)
         fill(place)
 
-    def start() -> None:
+    def start(_: int) -> None:
         barrier.wait(10)
         stage_here(epath.Path(tmp_path / "it"), INPUTS, slowly)
 
-    threads = [threading.Thread(target=start) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(start, range(4)))
     assert len(filled) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["it"]
 

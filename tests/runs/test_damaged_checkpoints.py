@@ -1,10 +1,8 @@
 """A checkpoint that was damaged is noticed, named and passed over; none is ever half used."""
 
-import json
 import re
 import shutil
-import threading
-import time
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -186,19 +184,13 @@ def test_a_manifest_cannot_point_outside(run):
     assert find_damage(checkpoint_folder(run, 12)) == "manifest.json is damaged"
 
 
-def test_a_manifest_waits_for_what_orbax_writes_in_a_thread(tmp_path):
+def test_a_manifest_waits_for_what_orbax_writes_in_a_thread(tmp_path, monkeypatch):
     (tmp_path / "params").write_bytes(b"numbers")
-    metadata = tmp_path / "_CHECKPOINT_METADATA"
-    metadata.write_text(json.dumps({"item_handlers": None}))
+    written = iter(['{"item_handlers": null}', '{"item_hand', '{"item_handlers": {"params": "x"}}'])
 
-    def write_late() -> None:
-        time.sleep(0.3)
-        metadata.write_text('{"item_hand')
-        time.sleep(0.2)
-        metadata.write_text(json.dumps({"item_handlers": {"params": "handler"}}))
+    def sleep(seconds):
+        (tmp_path / "_CHECKPOINT_METADATA").write_text(next(written))
 
-    thread = threading.Thread(target=write_late)
-    thread.start()
+    monkeypatch.setattr("transformer_jax.runs.damage.time", SimpleNamespace(sleep=sleep))
     write_manifest(as_path(tmp_path))
-    thread.join()
-    assert find_damage(as_path(tmp_path)) is None
+    assert find_damage(as_path(tmp_path)) is None and not list(written)

@@ -5,7 +5,7 @@ import fcntl
 import signal
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -57,22 +57,13 @@ def test_sigkill_releases_the_lock(folder, holder):
 
 
 def test_the_holder_may_enter_again_but_no_other_thread(folder):
-    refused = []
+    def enter():
+        with only_run(folder):
+            pass
 
-    def other():
-        try:
-            with only_run(folder):
-                pass
-        except UserError as error:
-            refused.append(error)
-
-    with only_run(folder), only_run(folder):
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-    assert len(refused) == 1
-    with only_run(folder):
-        pass
+    with only_run(folder), only_run(folder), ThreadPoolExecutor() as pool:
+        assert isinstance(pool.submit(enter).exception(), UserError)
+    enter()
 
 
 def test_a_file_system_without_locks_is_used_with_a_warning(folder, monkeypatch, logged):
