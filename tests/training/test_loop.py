@@ -59,11 +59,7 @@ def test_stopped_and_continued_is_bit_identical(tmp_path, undisturbed, stop_afte
     stopped = run(tmp_path, should_stop=lambda: next(calls) >= stop_after)
     assert stopped.step == stop_after
     assert_same(run(tmp_path), undisturbed[1])
-    assert_same(restore_params_of(tmp_path), restore_params_of(undisturbed[0]))
-
-
-def restore_params_of(folder):
-    return opened(folder).params("latest")
+    assert_same(*(opened(each).params("latest") for each in (tmp_path, undisturbed[0])))
 
 
 def opened(folder, model=toy.MODEL):

@@ -101,8 +101,3 @@ def test_a_mixer_without_weights_is_named(tokenizers, name):
     translator = make(replace(MODEL, cross=CROSS_MIXERS[name]()), tokenizers)
     with pytest.raises(tj.UserError, match=f"model.cross={name} has none"):
         translator.align(SOURCES, TARGETS)
-
-
-def test_as_many_targets_as_sources(tokenizers):
-    with pytest.raises(tj.UserError, match="2 source and 1 target"):
-        make(MODEL, tokenizers).align(["a", "b"], ["a"])
