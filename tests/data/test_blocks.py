@@ -120,22 +120,15 @@ def corpus(stored: IdCorpus) -> IdCorpus:
 
 def texts_of(documents: list[list[Pair]], tokenizers: Tokenizers) -> list[list[list[Pair]]]:
     """The blocks of `MIXTURE`, one list of pairs each, of each of the two corpora."""
-    made: list[list[list[Pair]]] = []
+    made = []
     for part in (documents[:20], documents[20:]):
-        blocks = []
-        for way in (
-            lambda lengths: greedy(lengths, 60),
-            lambda lengths: of_size(lengths, 1),
-            lambda lengths: of_size(lengths, 3),
-        ):
-            for document in part:
-                sides = (tokenizers.source.encode, tokenizers.target.encode)
-                lengths = [
-                    tuple(len(encode(text)) + 1 for encode, text in zip(sides, pair, strict=True))
-                    for pair in document
-                ]
-                blocks += [document[first:last] for first, last in way(lengths)]
-        made.append(blocks)
+        pairs = list(chain(*part))
+        slots = [
+            np.cumsum([0, *(len(tokenizer.encode(pair[side])) + 1 for pair in pairs)])
+            for side, tokenizer in enumerate((tokenizers.source, tokenizers.target))
+        ]
+        is_last = np.array([i == len(each) for each in part for i in range(1, len(each) + 1)])
+        made.append([pairs[first:last] for first, last in cut(MIXTURE, slots, is_last).T])
     return made
 
 
