@@ -1,5 +1,6 @@
-"""The whole repository: floors, no circle of imports, a light import, no trace of a machine."""
+"""The whole repository: floors, circles, light imports, public names, no trace of a machine."""
 
+import ast
 import graphlib
 import json
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import transformer_jax as tj
 from tests.imports import imported_modules, module_of
 from transformer_jax.commands.main import COMMANDS
 
@@ -225,6 +227,34 @@ def test_the_light_import_check_sees(tmp_path: Path) -> None:
     )
     found = what_importing_drags_in(["heavy_one", "eager_one"], tmp_path)
     assert found == ["heavy_one imports sentencepiece", "a JAX backend was initialised"]
+
+
+def names_for_editors() -> dict[str, str]:
+    """Public name -> its module, from the imports."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {
+        alias.name: node.module
+        for node in imports
+        for alias in node.names
+        if node.module.startswith("transformer_jax.")
+    }
+
+
+def test_editors_see_the_names_that_exist():
+    assert tj.__all__ == sorted(names_for_editors())
+    assert set(tj.__all__) <= set(dir(tj))
+
+
+def test_every_name_is_that_of_its_module():
+    module = {name: getattr(tj, name).__module__ for name in tj.__all__}
+    floors = {name: full.rpartition(".")[0] for name, full in names_for_editors().items()}
+    assert [name for name in module if not module[name].startswith(floors[name])] == []
+
+
+def test_another_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'Confgi'"):
+        _ = tj.Confgi
 
 
 # Written in two halves, so that this file does not name them itself.
