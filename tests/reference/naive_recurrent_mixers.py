@@ -5,6 +5,8 @@ context, and returns [L, D]. Written from the papers' equations, token by token,
 of the package's array functions.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -180,21 +182,13 @@ def _s4_sums(p, x, direction):
     return over_tokens(token, jnp.zeros_like(pole), x)
 
 
-def _convolved(p, x, context, sums_of):
+def _convolved(p, x, options, context, sums_of):
     y = sums_of(p, x, 0)
     if not context.causal:  # the second systems read what strictly follows, backwards
         behind = sums_of(p, x[::-1], 1)[::-1]
         y = y + jnp.concatenate([behind[1:], jnp.zeros_like(behind[:1])])
     value, gate = jnp.split(linear(p["out"], jax.nn.gelu(y + p["skip"] * x)), 2, axis=-1)
     return value * jax.nn.sigmoid(gate)
-
-
-def s4(p, x, options, context):
-    return _convolved(p, x, context, _s4_sums)
-
-
-def s4d(p, x, options, context):
-    return _convolved(p, x, context, _s4d_sums)
 
 
 def h3(p, x, options, context):
@@ -232,14 +226,6 @@ def ssru(p, x, options, context):
 
 def unit(x):
     return x / jnp.sqrt((x**2).sum() + 1e-6)
-
-
-def gla(p, x, options, context):
-    return _gated_linear(p, x, options, context, is_delta=False)
-
-
-def gated_deltanet(p, x, options, context):
-    return _gated_linear(p, x, options, context, is_delta=True)
 
 
 def _decays(p, x, options, heads):
@@ -295,13 +281,13 @@ def _gated_linear(p, x, options, context, is_delta):
 
 
 MIXERS = {
-    "gated_deltanet": gated_deltanet,
-    "gla": gla,
+    "gated_deltanet": partial(_gated_linear, is_delta=True),
+    "gla": partial(_gated_linear, is_delta=False),
     "h3": h3,
     "mamba": mamba,
     "rwkv": rwkv,
-    "s4": s4,
-    "s4d": s4d,
+    "s4": partial(_convolved, sums_of=_s4_sums),
+    "s4d": partial(_convolved, sums_of=_s4d_sums),
     "ssd": ssd,
     "ssru": ssru,
 }
