@@ -116,13 +116,11 @@ def test_a_damaged_checkpoint_is_passed_over_and_moves_aside(store, logged):
 def test_what_goes_wrong_in_a_save_is_one_line(store):
     save(RUN, 4)
 
-    def failed(words):
-        checkpoints = Checkpoints(as_path(RUN), 5)
+    def fails(checkpoints, words):
         with pytest.raises(UserError, match=words) as error:
             checkpoints.save(8, items(8), {"position": 8}, best=False)
             checkpoints.wait()
         assert "\n" not in str(error.value)
-        return checkpoints
 
     def full():
         if "bucket/runs/one/checkpoints/8/manifest.json" in store.objects:
@@ -131,14 +129,16 @@ def test_what_goes_wrong_in_a_save_is_one_line(store):
     def silent(*args):
         raise RuntimeError("503 Service Unavailable")
 
+    checkpoints = Checkpoints(as_path(RUN), 5)
     store.after_write = full
-    checkpoints = failed("403 Forbidden: no more; .* steps 4 are whole")
+    fails(checkpoints, "403 Forbidden: no more; .* steps 4 are whole")
     store.after_write = lambda: None
     checkpoints.close()
     assert names(store, "checkpoints") == ["4"], "half a checkpoint is left"
     assert reopened(RUN) == 4
+    checkpoints = Checkpoints(as_path(RUN), 5)
     store.put = store.names = silent
-    checkpoints = failed("503 Service Unavailable; the earlier ones cannot be listed now")
+    fails(checkpoints, "503 Service Unavailable; the earlier ones cannot be listed now")
     del store.put, store.names
     checkpoints.close()
     assert reopened(RUN) == 4
