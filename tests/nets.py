@@ -22,7 +22,6 @@ import io
 import itertools
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -92,7 +91,8 @@ RUNS = {
         model.encoder.position=t5 model.decoder.position=t5 train.accumulate=2 train.ema_decay=0.9
         train.optimizer=adafactor""",
     "several": "several.py SMALL train.steps=300 model.encoder.position=sinusoidal(form=halves)",
-    "sampled": "quickstart FILES SMALL tokenizer.sampling_alpha=0.2 train.steps=40",
+    "sampled": """quickstart FILES SMALL tokenizer.sampling_alpha=0.2 train.steps=40
+        data.filters=near_duplicates,identical""",
     "lora": """finetune train.init_from=post_norm model.adapter=lora(rank=2)
         data.source=files(train_source=part.en,train_target=part.de) data.cache_dir=cache
         data.validation_from_train=20 batch.tokens=512 batch.max_length=48 batch.num_buckets=1
@@ -118,29 +118,8 @@ RUNS = {
     "teacher": """quickstart FILES SMALL data.cache_dir=cache train.steps=20
         train.teacher=word_level(run=post_norm,pieces=4)""",
     "prepared": "quickstart SMALL data.prepared=prepared_text train.steps=40",
-    **{
-        f"random{seed}": f"""quickstart FILES SMALL data.source.train_source=random{seed}.en
-            data.source.train_target=random{seed}.de train.steps=4
-            tokenizer.vocab_size=300 {more}"""
-        for seed, more in enumerate(
-            (
-                "data.filters=duplicates,near_duplicates",
-                "data.filters=length_ratio,identical tokenizer.joint=false",
-                "data.filters=script tokenizer.kind=bpe",
-                "tokenizer.sampling_alpha=0.3 data.validation_from_train=7",
-            )
-        )
-    },
 }
-RUNS["killed"] = RUNS["stopped"] = RUNS["undisturbed"]
-#: Run -> that of which its prepared text is made. Losses follow from each id of a text.
-PREPARED = {f"prepared_random{seed}": f"random{seed}" for seed in range(4)}
-RUNS |= {
-    name: f"""quickstart SMALL data.prepared={name}_text train.steps=4
-        tokenizer.vocab_size=300"""
-    for name in PREPARED
-}
-PREPARED["prepared"] = "sampled"
+RUNS["stopped"] = RUNS["undisturbed"]
 #: Of which the record keeps the folders.
 KEPT = ("post_norm", "several", "lora", "undisturbed", "stopped")
 #: A recipe of several directions, one of them with a tag.
@@ -210,9 +189,9 @@ def trained(name: str) -> Path:
     """The folder of a training run, which is trained at its first use."""
     if name in ("lora", "teacher"):
         trained("post_norm")
-    if name in PREPARED:
-        _, recipe, _, _, *flags = train_words(PREPARED[name])
-        command("prepare", recipe, f"--output={name}_text", *flags)
+    if name == "prepared":
+        _, recipe, _, _, *flags = train_words("sampled")
+        command("prepare", recipe, "--output=prepared_text", *flags)
     command(*train_words(name))
     return Path(name)
 
@@ -299,9 +278,7 @@ def kept_net() -> Any:
             kill(name) if name == "stopped" else trained(name)
             shutil.copytree(name, kept)
         if name == "stopped":  # a run does not continue in a folder of another name
-            shutil.rmtree(name, ignore_errors=True)
-            shutil.copytree(kept, name)
-            command(*train_words(name))  # `trained` may have trained its own before
+            shutil.copytree(kept, name, dirs_exist_ok=True)
             found[name] = trained_net(name)
             continue
         shutil.copytree(kept, f"kept_{name}")
@@ -336,7 +313,7 @@ def configs_net() -> Any:
     from transformer_jax.recipes import load_recipe, recipe_files
 
     found = {name: json.loads(to_json(load_recipe(name))) for name in recipe_files()}
-    for name in RUNS.keys() - {"killed"}:
+    for name in RUNS.keys() - {"stopped"}:
         found[f"run {name}"] = json.loads((trained(name) / "config.json").read_text())
     return found
 
@@ -373,38 +350,16 @@ def kill(name: str) -> None:
     assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
 
 
-def resume_net() -> Any:
-    """A run that was killed, and that the same command continues."""
-    kill("killed")
-    resumed, undisturbed = trained_net("killed"), trained_net("undisturbed")
-    assert resumed == undisturbed, first_difference(undisturbed, resumed)
-    return undisturbed
-
-
 NETS: dict[str, Callable[[], Any]] = {
-    **{
-        name: functools.partial(trained_net, name)
-        for name in RUNS
-        if name not in ("killed", "stopped")
-    },
+    **{name: functools.partial(trained_net, name) for name in RUNS if name != "stopped"},
     "translations": translations_net,
     "documents": documents_net,
     "configs": configs_net,
     "exports": exports_net,
     "imports": imports_net,
     "plan": plan_net,
-    "resume": resume_net,
     "kept": kept_net,
 }
-
-
-def random_lines(draw: random.Random, count: int) -> list[str]:
-    """Lines of few words, of which some repeat, are empty, or have what only typists write."""
-    words = ["red", "Haus", "x" * 30, "12", "1,5", "Ω", "ß", "\u00a0", "\t"]
-    words += ["“a”", "<b>", "!", "  "]
-    words += ["".join(draw.choices("abcdefgh", k=draw.randint(1, 6))) for _ in range(60)]
-    drawn = [" ".join(draw.choices(words, k=draw.randint(0, 9))) for _ in range(count)]
-    return draw.sample(drawn, count - count // 5) + draw.choices(drawn, k=count // 5)
 
 
 def write_text(record: Path) -> None:
@@ -412,11 +367,6 @@ def write_text(record: Path) -> None:
     import transformer_jax as tj
 
     (record / "text").mkdir(parents=True, exist_ok=True)
-    for name in PREPARED.values():
-        draw = random.Random(name)
-        for language in ("en", "de"):
-            path = record / "text" / f"{name}.{language}"
-            path.write_text("\n".join(random_lines(draw, 200)) + "\n", encoding="utf-8")
     pairs = list(itertools.islice(tj.Grammar().pairs("train", ("en", "de")), 1020))
     sides = {"en": [pair[0] for pair in pairs], "de": [pair[1] for pair in pairs]}
     sides["fr"] = [" ".join(word[::-1] for word in line.split()) for line in sides["en"]]
