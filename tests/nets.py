@@ -14,7 +14,6 @@ opens, translates with and continues copies of them.
 
 import argparse
 import contextlib
-import fnmatch
 import functools
 import hashlib
 import importlib
@@ -37,19 +36,6 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Most of the time would go into optimising programs that run once.
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
-
-#: Patterns of keys, of config.json or a net, that may be gone since the record: deleted features.
-DELETED_KEYS = (
-    "*train.regularizer*",
-    "*.word_dropout",
-    "*data.terminology*",
-    "*decode.terminology",
-    "*stablehlo*",
-    ".results of *",
-    "*model.residual",
-    "*.merged_query_key",
-    "*.factored_value",
-)
 
 #: What words in RUNS stand for: keys of a config with other values than the recipe's.
 WORDS = {
@@ -328,7 +314,7 @@ def exports_net() -> Any:
         folder = Path(f"export{number}")
         command("export", f"--workdir={trained(name)}", f"--format={form}", f"--output={folder}")
         found[f"{name} {form}"] = {
-            # Of JSON the values, so that deleted keys can be left out of the comparison.
+            # Of JSON the values, so that the one that differs is named.
             path.name: json.loads(path.read_text())
             if path.suffix == ".json"
             else digest(path.read_bytes())
@@ -411,11 +397,9 @@ def first_difference(old: Any, new: Any) -> str | None:
     """Where two values first differ, and how; None where they are equal."""
     old, new = leaves(old), leaves(new)
     for key in [*old, *new]:
-        if key in old and key in new:
-            if old[key] != new[key]:
-                return f"{key}: {old[key]!r} -> {new[key]!r}"
-        elif key in new or not any(fnmatch.fnmatch(key, deleted) for deleted in DELETED_KEYS):
-            return f"{key}: {'only now' if key in new else 'no longer there'}"
+        before, after = (each.get(key, "nothing") for each in (old, new))
+        if before != after:
+            return f"{key}: {before!r} -> {after!r}"
     return None
 
 
