@@ -7,11 +7,10 @@ import pytest
 import transformer_jax as tj
 from tests.formats import exporter_suite as suite
 from tests.formats.exporter_suite import both
-from tests.formats.published import CASES
 from tests.formats.runtimes import InCTranslate2
 from tests.oracles import need
 from transformer_jax.formats.ctranslate2 import EXPRESSED
-from transformer_jax.formats.exporter import TrainedModel, check_expressed
+from transformer_jax.formats.exporter import check_expressed
 from transformer_jax.models.quantization import NoQuantization
 
 need("ctranslate2")
@@ -83,19 +82,6 @@ def test_equal_outputs(name, tokenizers, tmp_path):
     theirs = suite.exported(tj.CTranslate2(), model, tmp_path / "out", InCTranslate2)
     print(name, suite.check_log_probs(model, theirs))
     suite.check_greedy(model, theirs)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_published_models_go_through(name, tmp_path):
-    need("transformers")
-    (tmp_path / "published").mkdir()
-    CASES[name].build(tmp_path / "published")
-    run = CASES[name].imported(tmp_path / "published", tmp_path / "run")
-    model = TrainedModel(run.config, run.params("latest"), run.tokenizers())
-    theirs = suite.exported(tj.CTranslate2(), model, tmp_path / "out", InCTranslate2)
-    suite.check_log_probs(model, theirs)
-    sources = suite.sentences(2, model.tokenizers.source.vocab_size)
-    assert theirs.greedy(sources) == suite.Ours(model).greedy(sources)
 
 
 @pytest.mark.parametrize(
