@@ -79,7 +79,6 @@ def test_export_for_bergamot_and_import(place, monkeypatch):
     ("arguments", "words"),
     [
         (["--format=ctranslate2(quantization=int4)", "--output=x"], "quantization=int4"),
-        (["--format=safetensors", "--output=runs"], "runs exists: nothing was written"),
         (["--format=safetensors", "--output=runs/mine/config.json/x"], "output=runs/mine"),
         (["--format=safetensors", "--output=gs://bucket/x"], "gs://bucket/x"),
         (["--format=safetensors", "--output=x", "--checkpoint=7"], "checkpoint=7: not kept here"),

@@ -308,7 +308,6 @@ def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
         (["--teacher={place}/other"], "its source vocabulary is not that of"),
         (["--config.data.target_language=fr"], "it translates from en into de, and the text is"),
         (["--config.data.blocks=blocks(tokens=32)"], "data.blocks: the teacher translates sent"),
-        (["--nearest_of=0"], "--nearest_of: 0: must be at least 1"),
         (["--nearest_of=2", "--method=greedy"], "greedy decoding finds one translation, not 2"),
         (["--monolingual={place}/none.en"], "none.en: cannot be read"),
         (["--config.model.d_model=7"], "model.d_model=7 is not divisible by model.num_heads=2"),
@@ -321,7 +320,6 @@ def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
             + ["--config.train.early_stopping=3"],
             "train.early_stopping=3 needs a validation set",
         ),
-        (["--beam_size=3"], "unknown argument --beam_size=3"),
         (["--candidates=all"], "--candidates=all is for --translations"),
         (["--config.train.teacher=word_level(run={place}/none)"], "train.teacher.run="),
         (

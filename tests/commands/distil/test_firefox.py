@@ -91,9 +91,7 @@ def test_a_text_becomes_a_folder_that_the_engine_translates_with(tmp_path, monke
     ("flags", "message"),
     [
         (["--export=firefux"], "'firefux' is unknown (did you mean firefox?)"),
-        (["--export=firefox(flores=a)"], "flores=a: give sources and references"),
         (["--config.model.d_ff=96"], "model.d_ff=96: Bergamot's int8 needs a multiple of 64"),
-        (["--config.model.norm_placement=pre"], "Bergamot cannot express it"),
         (["--config.model.decoder.mixers=full"], "train with model.decoder.mixers=ssru"),
     ],
 )

@@ -170,10 +170,7 @@ def test_a_student_of_a_text(place, tmp_path, capsys, refused):
         (["--references"], "--references is for a --teacher"),
         (["--config.data.source=files(train_source=a.tsv)"], "the config names another one"),
         (["--config.data.target_language=none"], "--translations: name the languages by"),
-        (["--config.data.validation_from_train=none"], "no text to compare"),
-        (["--config.data.target_language=ru"], 'more.jsonl:1: no key "ru"'),
         (["--min_score=99"], "no row is left to train on: blank 1, score too low 65"),
-        (["--config.model.d_model=7"], "model.d_model=7 is not divisible"),
     ],
 )
 def test_what_cannot_work_ends_in_one_line(place, tmp_path, refused, flags, message):
