@@ -26,6 +26,21 @@ def two(tokenizers):
     return Tokenizers(tokenizers.source, other)
 
 
+@pytest.fixture
+def refuses(tmp_path):
+    """refuses(folder, words) -> the line in which its import is refused; no run is left."""
+    from transformer_jax.errors import UserError
+    from transformer_jax.formats.import_model import import_model
+
+    def refuses(folder, words):
+        with pytest.raises(UserError, match=words) as refusal:
+            import_model(folder, tmp_path / "refused")
+        assert "\n" not in str(refusal.value) and not (tmp_path / "refused").exists()
+        return str(refusal.value)
+
+    return refuses
+
+
 @pytest.fixture(scope="session")
 def student(tokenizers):
     """A random student, in the form that Bergamot's engine takes."""
