@@ -1,7 +1,6 @@
 """What every export format must satisfy: the other runtime computes what we compute.
 
-The checks raise AssertionError and take an exporter and a `Runtime`, so that the suite can be
-tried on broken exporters.
+The checks raise AssertionError and take an exporter and a `Runtime`.
 """
 
 import functools
