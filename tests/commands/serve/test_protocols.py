@@ -102,11 +102,6 @@ def test_a_text_that_may_be_in_the_target_language_is_translated(ask, best):
     assert ask("Information", source="auto")["translatedText"] == best("Information")[0]
 
 
-def test_a_region_is_taken_for_its_language(ask, best, sentences):
-    answer = ask(sentences[0], source="en-US", target="de-AT")
-    assert answer == {"translatedText": best(sentences[0])[0]}
-
-
 def test_a_language_is_taken_for_its_only_region():
     from transformer_jax.commands.serve.service import Service
 
