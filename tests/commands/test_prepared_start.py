@@ -68,10 +68,3 @@ def test_another_run_goes_on_with_it(place, tuned_text, refused):
     # It continues where its text was moved, and with it the text's tokenizer, which is its own.
     shutil.move(folder, moved)
     assert main([*train, f"--workdir={place / 'tuned'}", f"--config.data.prepared={moved}"]) == 0
-
-
-def test_a_student_has_no_prepared_text(place, tuned_text, refused):
-    command = ["distil", f"--teacher={place / 'mine'}", "--config=student_small_text"]
-    prepared = f"--config.data.prepared={tuned_text}"
-    line = refused([*command, f"--workdir={place / 'student'}", prepared])
-    assert "error: data.prepared: a student is trained on" in line
