@@ -4,7 +4,6 @@ The engine is `fxtranslate`. The text is real, too, and never part of the reposi
 """
 
 import gzip
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -125,12 +124,10 @@ def tuned(run, texts, tmp_path_factory):
         "batch.num_buckets": "1",
         "batch.max_length": "64",
         "data.validation_from_train": "none",
+        "data.source": f"files(train_source={folder}/en,train_target={folder}/pt)",
+        "data.cache_dir": str(folder / "cache"),
     }
     config = starting_from(override(tj.load_recipe("finetune"), flags), str(run.path))
-    files = tj.Files((str(folder / "en"),), (str(folder / "pt"),))
-    config = replace(
-        config, data=replace(config.data, source=files, cache_dir=str(folder / "cache"))
-    )
     return tj.train(config, folder / "run"), folder
 
 
