@@ -36,21 +36,14 @@ def test_the_commands_of_the_page(place):
     assert open_run(place / "news").model.target_vocab_size < 8000
 
 
-@pytest.fixture(scope="module")
-def tuned_text(place):
-    """A text that was prepared with the tokenizer of `mine`."""
-    folder = place / "for_mine"
+def test_another_run_goes_on_with_it(place, refused):
+    """It is prepared with the tokenizer of `mine`."""
+    folder, moved = place / "there", place / "elsewhere"
     prepare = ["prepare", "--config=finetune", f"--config.train.init_from={place / 'mine'}"]
     held_out = "--config.data.validation_from_train=20"
     assert main([*prepare, f"--output={folder}", *text_flags(place), held_out, "--shards=1"]) == 0
-    return folder
-
-
-def test_another_run_goes_on_with_it(place, tuned_text, refused):
-    folder, moved = place / "there", place / "elsewhere"
-    shutil.copytree(tuned_text, folder)
     train = ["train", "--config=finetune", f"--config.train.init_from={place / 'mine'}", *SMALL]
-    train += [f"--config.data.prepared={folder}", "--config.data.validation_from_train=20"]
+    train += [f"--config.data.prepared={folder}", held_out]
     assert main([*train, f"--workdir={place / 'tuned'}"]) == 0
     mine, tuned = (open_run(place / name) for name in ("mine", "tuned"))
     assert not tuned.tokenizers().differ_in(mine.tokenizers())
