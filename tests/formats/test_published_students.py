@@ -107,14 +107,13 @@ def test_in_int8_most_translations_are_those_of_the_engine(run, pair, texts):
 UNKNOWN = "\N{SNOWMAN}"
 
 
-@pytest.fixture(scope="module")
-def tuned(run, texts, tmp_path_factory):
+@pytest.mark.parametrize("pair", ["enpt"], indirect=True)
+def test_a_student_that_saw_unknown_characters_does_not_write_them(pair, run, texts, tmp_path):
     """Fine-tuned on what it translates itself, with a character that its vocabulary lacks."""
-    folder = tmp_path_factory.mktemp("tuned")
     source = [f"{text} {UNKNOWN}" for text in texts[:64]]
     target = [f"{UNKNOWN} {text}" for text in in_engine(published("enpt"), texts[:64])]
     for name, lines in (("en", source), ("pt", target)):
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     flags = {
         "train.init_from": str(run.path),
         "train.steps": "6",
@@ -124,26 +123,20 @@ def tuned(run, texts, tmp_path_factory):
         "batch.num_buckets": "1",
         "batch.max_length": "64",
         "data.validation_from_train": "none",
-        "data.source": f"files(train_source={folder}/en,train_target={folder}/pt)",
-        "data.cache_dir": str(folder / "cache"),
+        "data.source": f"files(train_source={tmp_path}/en,train_target={tmp_path}/pt)",
+        "data.cache_dir": str(tmp_path / "cache"),
     }
     config = starting_from(override(tj.load_recipe("finetune"), flags), str(run.path))
-    return tj.train(config, folder / "run"), folder
-
-
-@pytest.mark.parametrize("pair", ["enpt"], indirect=True)
-def test_a_student_that_saw_unknown_characters_does_not_write_them(pair, tuned, texts, tmp_path):
-    run, folder = tuned
-    sources = [f"{text} {UNKNOWN}" for text in texts[:16]]
-    translator = run.translator()
-    asked = translator.translate(sources, allow_unk=True)
+    tuned = tj.train(config, tmp_path / "run")
+    translator = tuned.translator()
+    asked = translator.translate(source[:16], allow_unk=True)
     assert any("⁇" in text for text in asked), "the training had no effect"
-    found = translator.translate(sources)
+    found = translator.translate(source[:16])
     assert not any("⁇" in text or "<unk>" in text for text in found) and all(found)
     # And it goes out again, in both precisions.
-    (folder / "measured").write_text("\n".join(texts[:8]))
-    for options in ("", f"(quantization=int8,sentences={folder / 'measured'})"):
-        out = tj.export(run, f"bergamot{options}", tmp_path / f"out{len(options)}")
+    (tmp_path / "measured").write_text("\n".join(texts[:8]))
+    for options in ("", f"(quantization=int8,sentences={tmp_path / 'measured'})"):
+        out = tj.export(tuned, f"bergamot{options}", tmp_path / f"out{len(options)}")
         assert not any("⁇" in text for text in in_engine(out, texts[:16]))
     with pytest.raises(tj.UserError, match="not imported from a file of int8: give sentences=FILE"):
-        tj.export(run, "bergamot(quantization=int8)", tmp_path / "refused")
+        tj.export(tuned, "bergamot(quantization=int8)", tmp_path / "refused")

@@ -126,13 +126,6 @@ def lines(path):
     return path.read_text().splitlines()
 
 
-def evaluated(capsys, workdir, *more):
-    capsys.readouterr()
-    assert main(["eval", f"--workdir={workdir}", "--json", *more]) == 0
-    scores = json.loads(capsys.readouterr().out)["scores"]
-    return {key: scores[key]["score"] for key in ("bleu", "chrf")}
-
-
 def test_the_numbers_of_the_table_are_those_of_their_own_commands(place, undisturbed, capsys):
     found = rows(undisturbed)
     assert list(found) == ["student-beam", "student-greedy", "teacher-beam", "teacher-greedy"]
@@ -142,8 +135,11 @@ def test_the_numbers_of_the_table_are_those_of_their_own_commands(place, undistu
         workdir = undisturbed if model == "student" else place / "teacher"
         flags = ["--method=beam(beam_size=2)"] if method == "beam" else ["--method=greedy"]
         for split in ("validation", "test"):
-            scores = evaluated(capsys, workdir, f"--split={split}", *flags)
-            assert row["scores"][split] == scores, (name, split)
+            capsys.readouterr()
+            assert main(["eval", f"--workdir={workdir}", "--json", f"--split={split}", *flags]) == 0
+            scores = json.loads(capsys.readouterr().out)["scores"]
+            wanted = {key: scores[key]["score"] for key in ("bleu", "chrf")}
+            assert row["scores"][split] == wanted, (name, split)
         run = tj.open_run(workdir)
         assert row["parameters"] == api.num_params(run.model)
     table_md = lines(undisturbed / "distillation" / "table.md")
@@ -204,12 +200,11 @@ def dies(monkeypatch, place, name, *, at):
 
 
 def stops_after_a_step(monkeypatch):
-    class Stops(StopOnSignals):
-        def __call__(self):
-            self.stopped = True
-            return True
+    def stop(self):
+        self.stopped = True
+        return True
 
-    monkeypatch.setattr("transformer_jax.commands.signals.StopOnSignals", Stops)
+    monkeypatch.setattr(StopOnSignals, "__call__", stop)
 
 
 def test_a_command_that_is_killed_in_any_stage_is_continued(
