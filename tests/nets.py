@@ -144,16 +144,12 @@ TRANSLATIONS = {
 }
 
 
-def tree() -> Path:
-    """The root of the package that runs."""
-    import transformer_jax
-
-    return Path(transformer_jax.__file__).parents[1]
-
-
 def command(*words: str) -> str:
     """What a command of the package prints on standard output."""
-    scripts = tomllib.loads((tree() / "pyproject.toml").read_text())["project"]["scripts"]
+    import transformer_jax
+
+    root = Path(transformer_jax.__file__).parents[1]
+    scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
     module, name = scripts["transformer-jax"].split(":")
     main = getattr(importlib.import_module(module), name)
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")

@@ -59,8 +59,7 @@ MODELS = {
 def run(request, tmp_path_factory, engine):
     flags = dict(flag.split("=", 1) for flag in [*COMMON.split(), *MODELS[request.param].split()])
     workdir = tmp_path_factory.mktemp(request.param) / "run"
-    tj.train(override(tj.load_recipe("quickstart"), flags), workdir)
-    return tj.open_run(workdir)
+    return tj.train(override(tj.load_recipe("quickstart"), flags), workdir)
 
 
 def translations_that_end(translator):

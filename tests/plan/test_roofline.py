@@ -17,19 +17,13 @@ from transformer_jax.plan.step_time import computing_by_part, estimate
 DEVICE = Device("made up", 1 << 30, flops=1e9, bandwidth=0.8e9)
 
 PRODUCT = """\
-%a = OPERAND[64,32]{1,0} parameter(0)
-%b = OPERAND[32,16]{1,0} parameter(1)
-%y = (RESULT[64,16]{1,0}, s8[4194304]{0}) custom-call(%a, %b), \
+%a = DTYPE[64,32]{1,0} parameter(0)
+%b = DTYPE[32,16]{1,0} parameter(1)
+%y = (DTYPE[64,16]{1,0}, s8[4194304]{0}) custom-call(%a, %b), \
 custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":{\
 "dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]},\
 "epilogue":"DEFAULT"}}
 """
-
-
-def product_of(operand, result):
-    text = PRODUCT.replace("OPERAND", operand).replace("RESULT", result)
-    module, by_name = instructions(*text.splitlines())
-    return module, by_name["y"]
 
 
 def only(module, name):
@@ -38,7 +32,8 @@ def only(module, name):
 
 @pytest.mark.parametrize(("dtype", "itemsize"), [("bf16", 2), ("f32", 4), ("f8e4m3fn", 1)])
 def test_a_product_of_cublas(dtype, itemsize):
-    module, product = product_of(dtype, dtype)
+    module, by_name = instructions(*PRODUCT.replace("DTYPE", dtype).splitlines())
+    product = by_name["y"]
     assert flops(module, product) == 2 * 64 * 32 * 16
     assert bytes_moved(module, product) == itemsize * (64 * 32 + 32 * 16 + 64 * 16)  # no workspace
     # Wider operands are slower.
