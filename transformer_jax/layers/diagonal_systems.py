@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from pydantic import NonNegativeInt, PositiveFloat
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.initializers import (
-    Initializer,
+    Values,
     along_last_axis,
     hippo_legs,
     log_uniform,
@@ -42,10 +43,10 @@ class SystemOptions:
         if self.dt_min > self.dt_max:
             raise UserError(f"dt_min={self.dt_min} is larger than dt_max={self.dt_max}")
 
-    def initial_frequency(self) -> Initializer:
-        """Im A, here of HiPPO-LegS without its low-rank part."""
+    def initial_frequency(self) -> Values:
+        """Im A of each state, here of HiPPO-LegS without its low-rank part."""
         frequency_N, _ = hippo_legs(self.state_size)
-        return along_last_axis(lambda n: jnp.asarray(frequency_N, n.dtype))
+        return lambda n: jnp.asarray(frequency_N, n.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +56,13 @@ class DiagonalOptions(SystemOptions):
     init: Literal["lin", "inv", "legs"] = "lin"
     #: initial Im A of S4D-Lin, S4D-Inv or S4D-LegS; legs: HiPPO-LegS without its low-rank part
 
-    def initial_frequency(self) -> Initializer:
+    def initial_frequency(self) -> Values:
         """Im A of S4D-Lin, S4D-Inv or S4D-LegS (Gu et al. 2022, arXiv:2206.11893)."""
         states = self.state_size
         if self.init == "lin":
-            return along_last_axis(lambda n: jnp.pi * n)
+            return lambda n: jnp.pi * n
         if self.init == "inv":
-            return along_last_axis(lambda n: states / jnp.pi * (states / (2.0 * n + 1.0) - 1.0))
+            return lambda n: states / jnp.pi * (states / (2.0 * n + 1.0) - 1.0)
         return super().initial_frequency()
 
 
@@ -84,11 +85,11 @@ class DiagonalSystems(Layer):
 
     def setup(self) -> None:
         shape, axes = (self.channels, self.options.state_size // 2), (self.axis, "state")
-        steps = log_uniform(self.options.dt_min, self.options.dt_max)
+        steps = partial(log_uniform, self.options.dt_min, self.options.dt_max)
         self.log_dt = self.weight("log_dt", steps, shape[:1], axes[:1])
         half = nn.initializers.constant(math.log(0.5))
         self.log_decay = self.weight("log_decay", half, shape, axes)
-        initial_frequency = self.options.initial_frequency()
+        initial_frequency = partial(along_last_axis, self.options.initial_frequency())
         self.frequency = self.weight("frequency", initial_frequency, shape, axes)
         normal = nn.initializers.normal(0.5**0.5)
         maps = (self.directions, *shape, 2)

@@ -1,4 +1,8 @@
-"""Initial values that state space models need; see Gu et al. 2022, arXiv:2206.12037."""
+"""Initial values that state space models need; see Gu et al. 2022, arXiv:2206.12037.
+
+The first arguments are a function's own, to be bound by `functools.partial`: what is left is an
+`Initializer`.
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -10,50 +14,38 @@ import numpy as np
 from flax import linen as nn
 from jax import Array
 
+#: (key, shape, dtype) -> initial values.
 Initializer = Callable[..., Array]
+Shape = tuple[int, ...]
+#: Indices -> a value for each.
+Values = Callable[[Array], Array]
 
 #: Uniform within 1 / sqrt(inputs) of zero: what layers of PyTorch draw.
 torch_uniform: Initializer = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
-def log_uniform(low: float, high: float) -> Initializer:
+def log_uniform(low: float, high: float, key: Array, shape: Shape, dtype: Any) -> Array:
     """Logarithms of values between `low` and `high`, uniform in the logarithm."""
-
-    def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-        low_log, high_log = jnp.log(jnp.float32(low)), jnp.log(jnp.float32(high))
-        return jax.random.uniform(key, shape, jnp.float32, low_log, high_log).astype(dtype)
-
-    return init
+    low_log, high_log = jnp.log(jnp.float32(low)), jnp.log(jnp.float32(high))
+    return jax.random.uniform(key, shape, jnp.float32, low_log, high_log).astype(dtype)
 
 
-def softplus_inverse_of_log_uniform(low: float, high: float) -> Initializer:
+def softplus_inverse(low: float, high: float, key: Array, shape: Shape, dtype: Any) -> Array:
     """Values with a softplus between `low` and `high`, uniform in the logarithm."""
-
-    def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-        wanted = jnp.exp(log_uniform(low, high)(key, shape))
-        # x + log(1 - exp(-x)) is the inverse, written so that it is precise for small x.
-        return (wanted + jnp.log(-jnp.expm1(-wanted))).astype(dtype)
-
-    return init
+    wanted = jnp.exp(log_uniform(low, high, key, shape, jnp.float32))
+    # x + log(1 - exp(-x)) is the inverse, written so that it is precise for small x.
+    return (wanted + jnp.log(-jnp.expm1(-wanted))).astype(dtype)
 
 
-def log_uniform_of(low: float, high: float) -> Initializer:
+def log_of_uniform(low: float, high: float, key: Array, shape: Shape, dtype: Any) -> Array:
     """Logarithms of values drawn uniformly between `low` and `high`."""
-
-    def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-        return jnp.log(jax.random.uniform(key, shape, jnp.float32, low, high)).astype(dtype)
-
-    return init
+    return jnp.log(jax.random.uniform(key, shape, jnp.float32, low, high)).astype(dtype)
 
 
-def along_last_axis(values: Callable[[Array], Array]) -> Initializer:
+def along_last_axis(values: Values, key: Array, shape: Shape, dtype: Any) -> Array:
     """`values(i)` at index i of the last axis, the same at every other index."""
-
-    def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-        row = values(jnp.arange(shape[-1], dtype=jnp.float32))
-        return jnp.broadcast_to(row, shape).astype(dtype)
-
-    return init
+    row = values(jnp.arange(shape[-1], dtype=jnp.float32))
+    return jnp.broadcast_to(row, shape).astype(dtype)
 
 
 @cache

@@ -17,6 +17,7 @@ most head_dim associations.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import jax.numpy as jnp
@@ -26,8 +27,8 @@ from pydantic import NonNegativeInt
 
 from transformer_jax.layers.initializers import (
     Initializer,
-    log_uniform_of,
-    softplus_inverse_of_log_uniform,
+    log_of_uniform,
+    softplus_inverse,
 )
 from transformer_jax.layers.norms import normalize
 from transformer_jax.mixers.base import Mixer
@@ -53,7 +54,7 @@ class GatedDeltaNetMixer(GLAMixer):
             self.strength = c.linear(c.d_model, c.num_heads, axes)
 
     def _initial_decays(self) -> tuple[Initializer, Initializer]:
-        return softplus_inverse_of_log_uniform(1e-3, 1e-1), log_uniform_of(1.0, 16.0)
+        return partial(softplus_inverse, 1e-3, 1e-1), partial(log_of_uniform, 1.0, 16.0)
 
     @staticmethod
     def _scan(inputs: Inputs, chunk: int) -> Array:

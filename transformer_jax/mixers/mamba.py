@@ -15,6 +15,7 @@ hold everything about the past, so it cannot look up an arbitrary earlier token 
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import jax
@@ -25,7 +26,7 @@ from pydantic import PositiveInt
 
 from transformer_jax.layers.initializers import (
     along_last_axis,
-    softplus_inverse_of_log_uniform,
+    softplus_inverse,
     torch_uniform,
 )
 from transformer_jax.layers.short_convolution import ShortConvolution
@@ -48,10 +49,10 @@ class MambaMixer(Mixer):
         self.conv = ShortConvolution(inner, o.conv_width, c.dtype, c.param_dtype)
         self.select = c.linear(inner, self.rank + 2 * o.state_size, ("mlp", "rank"))
         self.delta = c.linear(self.rank, inner, ("rank", "mlp"), kernel_init=torch_uniform)
-        steps = softplus_inverse_of_log_uniform(1e-3, 1e-1)
+        steps = partial(softplus_inverse, 1e-3, 1e-1)
         self.delta_bias = self.weight("delta_bias", steps, (inner,), ("mlp",))
         # -A_n = 1 ... N, the real part of S4D's initial values.
-        decays = along_last_axis(lambda n: jnp.log(n + 1.0))
+        decays = partial(along_last_axis, lambda n: jnp.log(n + 1.0))
         self.log_decay = self.weight("log_decay", decays, (inner, o.state_size), ("mlp", "state"))
         self.skip = self.weight("skip", nn.initializers.ones_init(), (inner,), ("mlp",))
         self.out = c.linear(inner, c.d_model, ("mlp", "embed"))

@@ -115,7 +115,7 @@ class RWKVMixer(Mixer):
         into = partial(c.linear, c.d_model, width, ("embed", "heads"))
         self.receptance, self.key, self.value = into(), into(), into()
         # Early channels look at the token before, late ones at the token itself.
-        self._set_up_version(width, along_last_axis(lambda i: 1.0 - i / c.d_model))
+        self._set_up_version(width, partial(along_last_axis, lambda i: 1.0 - i / c.d_model))
         dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
         self.norm = Norm(width, 64e-5, groups=c.num_heads, axis="heads", **dtypes)
         self.out = c.linear(width, c.d_model, ("heads", "embed"))
@@ -131,9 +131,9 @@ class RWKVMixer(Mixer):
         self.lerp_gate, self.lerp_decay = lerp(), lerp()
         self.gate = c.linear(c.d_model, width, ("embed", "heads"))
         # From decays of about e^-0.0025 a token to e^-0.37, as in the authors' code.
-        decay_init = along_last_axis(lambda i: -6.0 + 5.0 * i / max(width - 1, 1))
+        decay_init = partial(along_last_axis, lambda i: -6.0 + 5.0 * i / max(width - 1, 1))
         self.decay = LowRank(c, o.decay_rank, width, "heads", decay_init)
-        bonuses = along_last_axis(lambda i: 1.0 - i / width)
+        bonuses = partial(along_last_axis, lambda i: 1.0 - i / width)
         self.bonus = self.weight("bonus", bonuses, (width,), ("heads",))
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
@@ -197,7 +197,7 @@ class RWKV7Mixer(RWKVMixer):
 
         zeros, constant = nn.initializers.zeros_init(), nn.initializers.constant
         # From decays of about e^-0.001 a token to e^-0.1.
-        decay_init = along_last_axis(lambda i: -6.5 + 5.0 * i / max(width - 1, 1))
+        decay_init = partial(along_last_axis, lambda i: -6.5 + 5.0 * i / max(width - 1, 1))
         self.decay = low_rank(o.decay_rank, decay_init, jnp.tanh)
         self.rate = low_rank(o.decay_rank, zeros, lambda x: x)
         self.gate = low_rank(2 * o.decay_rank, zeros, nn.sigmoid)

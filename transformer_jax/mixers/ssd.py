@@ -15,6 +15,7 @@ hold everything about the past, so it cannot look up an arbitrary earlier token 
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import jax
@@ -24,7 +25,7 @@ from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
-from transformer_jax.layers.initializers import log_uniform_of, softplus_inverse_of_log_uniform
+from transformer_jax.layers.initializers import log_of_uniform, softplus_inverse
 from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, MixerContext, State
@@ -49,9 +50,9 @@ class SSDMixer(Mixer):
         dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
         self.conv = ShortConvolution(mixed, o.conv_width, **dtypes)
         heads, axes = (self.num_heads,), ("heads",)
-        steps = softplus_inverse_of_log_uniform(1e-3, 1e-1)
+        steps = partial(softplus_inverse, 1e-3, 1e-1)
         self.delta_bias = self.weight("delta_bias", steps, heads, axes)
-        self.log_decay = self.weight("log_decay", log_uniform_of(1.0, 16.0), heads, axes)
+        self.log_decay = self.weight("log_decay", partial(log_of_uniform, 1.0, 16.0), heads, axes)
         self.skip = self.weight("skip", nn.initializers.ones_init(), heads, axes)
         self.norm = Norm(
             inner, 1e-5, center=False, use_bias=False, groups=o.groups, axis="mlp", **dtypes
