@@ -86,6 +86,15 @@ def as_user_error(
         raise become(f"{what} {reason}{then}") from error
 
 
+@contextlib.contextmanager
+def placed(where: str) -> Iterator[None]:
+    """A `UserError` from inside gets its place, such as a key or a file, in front of it."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
 def first_line(error: BaseException) -> str:
     """The system's own words if the error holds them, else its first line."""
     text = str(error)

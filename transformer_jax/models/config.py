@@ -1,8 +1,6 @@
 """The model's shape: everything that `params` depend on, and nothing about how it is run."""
 
-import contextlib
 import functools
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
@@ -13,7 +11,7 @@ from pydantic import (
     ValidationError,
 )
 
-from transformer_jax.errors import UserError, sentence
+from transformer_jax.errors import UserError, placed, sentence
 from transformer_jax.layers.dropout import DropoutRate
 from transformer_jax.layers.feed_forward import FeedForwardConfig, Mlp
 from transformer_jax.layers.norms import LayerNorm, NormConfig
@@ -147,7 +145,7 @@ def _check(config: ModelConfig) -> None:
             )
     _check_stack(config, config.encoder, "encoder")
     _check_stack(config, config.decoder, "decoder")
-    with _errors_of("cross", config.cross, CROSS_MIXERS):
+    with placed(f"model.cross={to_text(config.cross, CROSS_MIXERS)}"):
         config.cross.check(mixer_context(config))
     tied = config.tie_embeddings in ("all", "inputs")
     if tied and config.source_vocab_size != config.target_vocab_size:
@@ -178,21 +176,12 @@ def _check_fields(config: ModelConfig) -> None:
             raise UserError(f"model.{name}: in Python, write {getattr(valid, name)!r}")
 
 
-@contextlib.contextmanager
-def _errors_of(key: str, variant: Any, family: Mapping[str, type]) -> Iterator[None]:
-    """Errors of a variant's check begin with the variant's place in the config."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"model.{key}={to_text(variant, family)}: {error}") from error
-
-
 def _check_stack(config: ModelConfig, stack: StackConfig, role: str) -> None:
     context = mixer_context(config, causal=role == "decoder")
     for mixer in stack.mixers:
         if why := mixer.refuses.get(role):
             raise UserError(f"model.{role}.mixers={kind_of(mixer, MIXERS)}: {why}")
-    with _errors_of(f"{role}.position", stack.position, POSITIONS):
+    with placed(f"model.{role}.position={to_text(stack.position, POSITIONS)}"):
         stack.position.check(context)
     hooks = stack.position.build(context).hooks()
     mixers = list(dict.fromkeys(layer_mixers(stack)))
@@ -215,7 +204,7 @@ def _check_stack(config: ModelConfig, stack: StackConfig, role: str) -> None:
                 f"without): use model.{role}.position=none or sinusoidal"
             )
     for mixer in mixers:
-        with _errors_of(f"{role}.mixers", mixer, MIXERS):
+        with placed(f"model.{role}.mixers={to_text(mixer, MIXERS)}"):
             mixer.check(context, hooks)
             if config.scan_layers and mixer.uses_layer:
                 raise UserError("its layers are not alike: set model.scan_layers=false")

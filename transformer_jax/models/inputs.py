@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, placed
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.ops.arrays import AnyArray, check_mask, is_known, kind_of_array
 
@@ -102,10 +102,8 @@ def checked(
         iterator = batches(position)
         try:
             for batch in iterator:
-                try:
+                with placed(f"batches, position {position}"):
                     check_batch(config, batch)
-                except UserError as error:
-                    raise UserError(f"batches, position {position}: {error}") from None
                 position += 1
                 yield batch
         finally:
