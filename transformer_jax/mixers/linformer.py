@@ -37,6 +37,7 @@ from transformer_jax.mixers.base import (
 )
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import Hooks, dot_product_attention
+from transformer_jax.ops.sums import einsum_32
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class LengthProjection(MixerModule):
         # [H or 1, max_length, R], of which the first M rows are used
         matrix_HMR = jnp.broadcast_to(matrix[:, :length], (heads, length, matrix.shape[-1]))
         operands = matrix_HMR.astype(operand), x_BMHK.astype(operand)
-        y_BRHK = jnp.einsum("hmr,bmhk->brhk", *operands, preferred_element_type=jnp.float32)
+        y_BRHK = einsum_32("hmr,bmhk->brhk", *operands)
         return y_BRHK.astype(x_BMHK.dtype)
 
 

@@ -29,6 +29,7 @@ from jax import Array
 
 from transformer_jax.ops.attention import MASKED, QKV
 from transformer_jax.ops.sequences import chunked, pad_to_multiple
+from transformer_jax.ops.sums import einsum_32
 
 Drop = Callable[[Array], Array]
 
@@ -106,18 +107,14 @@ def lsh_attention(
         chunked(jnp.take_along_axis(x[:, :, None], order_BHJP[..., None], axis=3), chunk, axis=3)
         for x in (q_BHPK, k_BHPK, v_BHPV)
     )
-    scores_BHJNCM = jnp.einsum(
-        "bhjnck,bhjnmk->bhjncm", q, _with_previous(k), preferred_element_type=jnp.float32
-    )
+    scores_BHJNCM = einsum_32("bhjnck,bhjnmk->bhjncm", q, _with_previous(k))
     keys_bucket_BHJNM = _with_previous(bucket_BHJNC)
     is_same_bucket = bucket_BHJNC[..., :, None] == keys_bucket_BHJNM[..., None, :]
     scores_BHJNCM = _masked(scores_BHJNCM, is_same_bucket, chunk, causal)
     z_BHJNC = jax.nn.logsumexp(scores_BHJNCM, axis=-1)
     weights_BHJNCM = drop(jnp.exp(scores_BHJNCM - z_BHJNC[..., None])).astype(v.dtype)
     v_BHJNMV = _with_previous(v)
-    y_BHJNCV = jnp.einsum(
-        "bhjncm,bhjnmv->bhjncv", weights_BHJNCM, v_BHJNMV, preferred_element_type=jnp.float32
-    )
+    y_BHJNCV = einsum_32("bhjncm,bhjnmv->bhjncv", weights_BHJNCM, v_BHJNMV)
     unsort_BHJP = jnp.argsort(order_BHJP, axis=-1)
     y_BHJPV = y_BHJNCV.reshape(*order_BHJP.shape, -1)
     y_BHJPV = jnp.take_along_axis(y_BHJPV, unsort_BHJP[..., None], axis=3)
@@ -137,17 +134,13 @@ def lsh_attention_step(
     Returns:
         [B, H, V] float32.
     """
-    scores_BHJC = jnp.einsum(
-        "bhk,bhjck->bhjc", q_BHK, past_k_BHJCK, preferred_element_type=jnp.float32
-    )
+    scores_BHJC = einsum_32("bhk,bhjck->bhjc", q_BHK, past_k_BHJCK)
     scores_BHJC = jnp.where(is_past_BHJC, scores_BHJC, MASKED)
     own_BHJ1 = jnp.full((*scores_BHJC.shape[:-1], 1), SELF_SCORE, jnp.float32)
     scores_BHJM = jnp.concatenate([scores_BHJC, own_BHJ1], axis=-1)
     z_BHJ = jax.nn.logsumexp(scores_BHJM, axis=-1)
     weights_BHJM = jnp.exp(scores_BHJM - z_BHJ[..., None]).astype(v_BHV.dtype)
-    y_BHJV = jnp.einsum(
-        "bhjc,bhjcv->bhjv", weights_BHJM[..., :-1], past_v_BHJCV, preferred_element_type=jnp.float32
-    )
+    y_BHJV = einsum_32("bhjc,bhjcv->bhjv", weights_BHJM[..., :-1], past_v_BHJCV)
     y_BHJV += weights_BHJM[..., -1:] * v_BHV[:, :, None]
     return _over_rounds(y_BHJV[..., None, :], z_BHJ[..., None])[:, :, 0]
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from transformer_jax.ops.attention import MASKED, QKV, Hooks
+from transformer_jax.ops.sums import einsum_32
 
 
 class Partial(NamedTuple):
@@ -42,9 +43,7 @@ def attend(q: Array, k: Array, v: Array, mask: Array, bias: Array | None, hooks:
         float32 values [..., T, V] and log weights [..., T]. Where a query has no key, the
         value is finite and the log weight about -1e30, so that it has no share in a `join`.
     """
-    scores = jnp.einsum(
-        "...tk,...mk->...tm", q * hooks.scale_of(q), k, preferred_element_type=jnp.float32
-    )
+    scores = einsum_32("...tk,...mk->...tm", q * hooks.scale_of(q), k)
     if bias is not None:
         scores = scores + bias
     scores = jnp.where(mask, scores, MASKED)
@@ -52,9 +51,7 @@ def attend(q: Array, k: Array, v: Array, mask: Array, bias: Array | None, hooks:
     exponentials = jnp.exp(scores - top)
     total = exponentials.sum(axis=-1, keepdims=True)
     weights = hooks.drop(exponentials / total)
-    value = jnp.einsum(
-        "...tm,...mv->...tv", weights.astype(v.dtype), v, preferred_element_type=jnp.float32
-    )
+    value = einsum_32("...tm,...mv->...tv", weights.astype(v.dtype), v)
     return Partial(value, (top + jnp.log(total))[..., 0])
 
 

@@ -72,9 +72,12 @@ def exp(x: Array) -> Array:
 
 def einsum(equation: str, a: Array, b: Array) -> Array:
     """`jnp.einsum` of two arrays, in float32."""
-    if not _WIDE.get():
-        return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32)
-    return _wide(partial(jnp.einsum, equation), a, b)
+    return _wide(partial(jnp.einsum, equation), a, b) if _WIDE.get() else einsum_32(equation, a, b)
+
+
+def einsum_32(equation: str, a: Array, b: Array) -> Array:
+    """`jnp.einsum` of two arrays, summed up in float32 whatever `wide_sums` says."""
+    return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32)
 
 
 def product(x: Array, y: Array) -> Array:
