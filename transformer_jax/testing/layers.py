@@ -5,7 +5,7 @@ broken layers.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from jax import Array
 
 from transformer_jax.layers.feed_forward import FeedForwardConfig
 from transformer_jax.layers.norms import NormConfig
+from transformer_jax.models.paths import by_path
 from transformer_jax.parallel.mesh import LOGICAL_TO_MESH
 
 D, F = 12, 20
@@ -53,10 +54,9 @@ def noisy(variables: Any) -> Any:
     )
 
 
-def check_reached(gradients: Any) -> None:
-    """A gradient, finite and not zero, reaches every leaf."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
-        name = jax.tree_util.keystr(path)
+def check_reached(gradients: Mapping[str, Any]) -> None:
+    """A gradient, finite and not zero, reaches every leaf of nested dicts."""
+    for name, leaf in by_path(gradients).items():
         assert jnp.isfinite(leaf).all(), f"the gradient of {name} is not finite"
         assert jnp.abs(leaf).max() > 0, f"the gradient of {name} is zero"
 
@@ -84,7 +84,8 @@ def check_gradients(build: Build) -> None:
     def loss(variables: Any, x: Array) -> Array:
         return (module.apply(variables, x) * weights).sum()
 
-    check_reached(jax.grad(loss, argnums=(0, 1))(variables, x))
+    of_parameters, of_x = jax.grad(loss, argnums=(0, 1))(variables, x)
+    check_reached(of_parameters | {"x": of_x})
     padding = jax.grad(loss, argnums=(0, 1))(variables, jnp.zeros_like(x))
     for leaf in jax.tree.leaves(padding):
         assert jnp.isfinite(leaf).all(), "the gradient at padding (zeros) is not finite"
@@ -118,10 +119,7 @@ def check_float32_inside(build: Build) -> None:
 def check_logical_axes(build: Build) -> None:
     """Every axis of every parameter has a name that the table of logical axes has."""
     variables = build(DTYPES).init(jax.random.key(2), inputs(1))
-    for path, leaf in jax.tree_util.tree_leaves_with_path(
-        variables, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
-    ):
-        name = jax.tree_util.keystr(path)
+    for name, leaf in by_path(variables).items():
         assert isinstance(leaf, nn.LogicallyPartitioned), f"{name} has no logical axes"
         assert len(leaf.names) == leaf.value.ndim, f"{name} has the axes {leaf.names}"
         unknown = set(leaf.names) - set(LOGICAL_TO_MESH)

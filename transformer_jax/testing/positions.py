@@ -17,6 +17,7 @@ from transformer_jax.mixers.full_attention import Full
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.models.inside import hidden_states
+from transformer_jax.models.paths import by_path
 from transformer_jax.positions.base import Position, PositionConfig
 from transformer_jax.testing import mixers as suite
 from transformer_jax.testing.layers import check_reached, noisy
@@ -27,38 +28,27 @@ HEAD_DIM = suite.D // suite.HEADS
 def build(config: PositionConfig, *, causal: bool) -> tuple[Position, Any]:
     """The scheme by itself, and its variables with nothing left at zero."""
     scheme = config.build(suite.context(causal=causal))
-    return scheme, noisy(nn.unbox(scheme.init(jax.random.key(1), jnp.arange(3), method=_touch)))
+    return scheme, noisy(nn.unbox(scheme.init(jax.random.key(1), jnp.arange(3), method=_seen)))
 
 
-def _touch(scheme: Position, positions: Array) -> Any:
-    words = jnp.ones((1, len(positions), scheme.config.word_width(suite.D)))
-    heads = jnp.ones((1, len(positions), suite.HEADS, HEAD_DIM))
-    return (
-        scheme.embed(words, positions),
-        scheme.rotate(heads, heads, positions, positions),
-        scheme.bias(positions, positions),
-    )
-
-
-def _seen(scheme: Position, variables: Any, positions: Array) -> tuple[Array, Array]:
+def _seen(scheme: Position, positions: Array) -> tuple[Array, Array]:
     """The embeddings [L, D] and the scores [H, L, L], through which positions reach attention."""
     length = len(positions)
     width = scheme.config.word_width(suite.D)
     words = jax.random.normal(jax.random.key(3), (1, length, width))
     q, k = jax.random.normal(jax.random.key(4), (2, 1, length, suite.HEADS, HEAD_DIM))
-    embedded = scheme.apply(variables, words, positions, method="embed")
-    q, k = scheme.apply(variables, q, k, positions, positions, method="rotate")
-    bias = scheme.apply(variables, positions, positions, method="bias")
+    q, k = scheme.rotate(q, k, positions, positions)
+    bias = scheme.bias(positions, positions)
     scores = jnp.einsum("bthk,bmhk->bhtm", q, k)[0] + (0.0 if bias is None else bias)
-    return embedded[0], scores
+    return scheme.embed(words, positions)[0], scores
 
 
 def check_shift_invariance(config: PositionConfig) -> None:
     """Adding a number to all positions changes nothing if and only if `shift_invariant`."""
     for causal in (False, True):
         scheme, variables = build(config, causal=causal)
-        here = _seen(scheme, variables, jnp.arange(4))
-        there = _seen(scheme, variables, jnp.arange(4) + 3)
+        here = scheme.apply(variables, jnp.arange(4), method=_seen)
+        there = scheme.apply(variables, jnp.arange(4) + 3, method=_seen)
         moved = max(float(jnp.abs(a - b).max()) for a, b in zip(here, there, strict=True))
         assert (moved < suite.TOLERANCE) == config.shift_invariant, f"moved by {moved}"
 
@@ -159,9 +149,8 @@ def check_parameters(position: PositionConfig) -> None:
     grads, again = gradients(config), gradients(replace(config, remat=True))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), grads, again)
     for stack in ("encoder", "decoder"):
-        paths, _ = zip(*jax.tree_util.tree_leaves_with_path(params[stack]), strict=True)
-        places = [name for name in map(jax.tree_util.keystr, paths) if "position" in name]
-        assert all(place.startswith("['position']") for place in places), places
+        places = [path for path in by_path(params[stack]) if "position" in path]
+        assert all(place.startswith("position/") for place in places), places
         check_reached(grads[stack].get("position", {}))
 
 
