@@ -67,6 +67,7 @@ class BothWays(Mixer):
     def setup(self) -> None:
         causal = replace(self.context, causal=True)
         self.forwards = self.config.build_causal(causal, self.position)
+        self.backwards = self.forwards
         if not self.config.share_weights:
             self.backwards = self.config.build_causal(causal, self.position)
         if self.config.combine == "concat":
@@ -75,8 +76,7 @@ class BothWays(Mixer):
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         ahead_BLD = self.forwards(x_BLD, mask_BL)
-        backwards = self.forwards if self.config.share_weights else self.backwards
-        back_BLD = backwards(reverse_prefix(x_BLD, mask_BL), mask_BL)
+        back_BLD = self.backwards(reverse_prefix(x_BLD, mask_BL), mask_BL)
         back_BLD = reverse_prefix(back_BLD, mask_BL)
         if self.config.combine == "sum":
             return ahead_BLD + back_BLD
