@@ -60,10 +60,9 @@ def search_loop(
         return Search(position + 1, search.given, rows, history, state)
 
     # Where the rows are on many devices, there is one loop.
-    splits = batch >= _LEAST and num_devices() == 1
-    few = batch // _PART if splits else 0
+    few = batch // _PART if batch >= _LEAST and num_devices() == 1 else 0
     search = lax.while_loop(more_than(few), one_step, start)
-    if not splits:
+    if not few:
         return search
     # Where fewer are left, the first sentence stands several times, with one result.
     (places,) = jnp.nonzero(unfinished(search), size=few)
