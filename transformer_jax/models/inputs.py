@@ -14,6 +14,9 @@ from transformer_jax.errors import UserError, placed
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.ops.arrays import AnyArray, check_mask, is_known, kind_of_array
 
+#: Batches from a position on; position p is the p-th batch of the run.
+BatchesFrom = Callable[[int], Iterator[dict[str, np.ndarray]]]
+
 #: The arrays of a batch.
 _TEXTS = ("source", "source_mask", "target", "target_mask")
 
@@ -84,9 +87,7 @@ def check_batch(config: ModelConfig, batch: Mapping[str, AnyArray]) -> None:
     check_texts(config, Texts(*(batch[name] for name in _TEXTS)))
 
 
-def checked(
-    config: ModelConfig, batches: Callable[[int], Iterator[dict[str, np.ndarray]]]
-) -> Callable[[int], Iterator[dict[str, np.ndarray]]]:
+def checked(config: ModelConfig, batches: BatchesFrom) -> BatchesFrom:
     """The same batches, each checked on the host.
 
     Raises:

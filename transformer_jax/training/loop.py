@@ -24,7 +24,7 @@ from transformer_jax.config import TrainConfig, validated
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.criteria import CRITERIA
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.inputs import checked
+from transformer_jax.models.inputs import BatchesFrom, checked
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.parallel.processes import is_first, several
 from transformer_jax.paths import as_path
@@ -47,8 +47,6 @@ from transformer_jax.training.trainer import Trainer
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Batches from a position on; position p is the p-th batch of the run.
-BatchesFrom = Callable[[int], Iterator[dict[str, np.ndarray]]]
 #: Scores of (params, step); the one that `train.best_by` names selects the best checkpoint.
 Evaluate = Callable[[Any, int], dict[str, float]]
 
