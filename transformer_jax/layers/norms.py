@@ -60,9 +60,9 @@ class Norm(Layer):
 
     def setup(self) -> None:
         shape, axes = (self.features,), (self.axis,)
-        self.scale = self.weight("scale", nn.initializers.ones_init(), shape, axes)
+        self.scale = self.weight("scale", nn.initializers.ones, shape, axes)
         if self.use_bias:
-            self.bias = self.weight("bias", nn.initializers.zeros_init(), shape, axes)
+            self.bias = self.weight("bias", nn.initializers.zeros, shape, axes)
 
     def __call__(self, x: Array) -> Array:
         """[..., features] -> [..., features]."""

@@ -39,8 +39,7 @@ class Dense(Layer):
         shape = (self.in_features, self.features)
         self.kernel = self.weight("kernel", self.kernel_init, shape, self.axes, MatrixBox)
         if self.use_bias:
-            zeros = nn.initializers.zeros_init()
-            self.bias = self.weight("bias", zeros, shape[1:], self.axes[1:])
+            self.bias = self.weight("bias", nn.initializers.zeros, shape[1:], self.axes[1:])
 
     def __call__(self, x: Array) -> Array:
         """[..., in_features] -> [..., features]."""

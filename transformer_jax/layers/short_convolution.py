@@ -25,7 +25,7 @@ class ShortConvolution(Layer):
     def setup(self) -> None:
         if not self.width:
             return
-        shape, zeros = (self.width, self.features), nn.initializers.zeros_init()
+        shape, zeros = (self.width, self.features), nn.initializers.zeros
         self.kernel = self.weight("kernel", torch_uniform, shape, (None, "mlp"))
         self.bias = self.weight("bias", zeros, shape[1:], ("mlp",))
 

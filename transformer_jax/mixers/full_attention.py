@@ -116,7 +116,7 @@ class DotProductAttention(MixerModule):
         if o.output_gate:
             axes, width = ("embed", "heads"), c.num_heads * c.head_dim
             self.gate = Dense(c.d_model, width, axes, use_bias=o.use_bias, **c.dtypes)
-        zeros = nn.initializers.zeros_init()
+        zeros = nn.initializers.zeros
         self.sink = self.weight("sink", zeros, (c.num_heads,), ("heads",)) if o.sinks else None
 
     def normalised(self, q: Array, k: Array) -> tuple[Array, Array]:

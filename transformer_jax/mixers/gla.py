@@ -67,7 +67,7 @@ class GLAMixer(Mixer):
 
     def _initial_decays(self) -> tuple[Initializer, Initializer]:
         """Of d, and of the logarithm of r."""
-        return nn.initializers.zeros_init(), nn.initializers.constant(jnp.log(1 / 16))
+        return nn.initializers.zeros, nn.initializers.constant(jnp.log(1 / 16))
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         mixed_BLE = self.conv(self.into(x_BLD))

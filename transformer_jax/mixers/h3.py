@@ -44,7 +44,6 @@ class H3Mixer(Mixer):
     def setup(self) -> None:
         c, o = self.context, self.config
         self.num_heads = c.d_model // o.head_dim
-        ones = nn.initializers.ones_init()
         # Not `Dense`'s own initial values: the output is a sum of products of three projections,
         # which would begin larger than what it is added to.
         small = {"kernel_init": torch_uniform} | c.dtypes
@@ -54,9 +53,9 @@ class H3Mixer(Mixer):
         # The shift system with B = e_1 is a filter whose taps are its output map C.
         taps = nn.initializers.normal(o.shift_size**-0.5)
         self.shift = self.weight("shift", taps, (o.shift_size, c.d_model), (None, "heads"))
-        self.shift_skip = self.weight("shift_skip", ones, (c.d_model,), ("heads",))
+        self.shift_skip = self.weight("shift_skip", nn.initializers.ones, (c.d_model,), ("heads",))
         self.systems = DiagonalSystems(self.num_heads, o, 1, "heads", c.param_dtype)
-        self.skip = self.weight("skip", ones, (self.num_heads,), ("heads",))
+        self.skip = self.weight("skip", nn.initializers.ones, (self.num_heads,), ("heads",))
         self.out = Dense(c.d_model, c.d_model, ("heads", "embed"), **c.dtypes)
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:

@@ -54,7 +54,7 @@ class MambaMixer(Mixer):
         # -A_n = 1 ... N, the real part of S4D's initial values.
         decays = partial(along_last_axis, lambda n: jnp.log(n + 1.0))
         self.log_decay = self.weight("log_decay", decays, (inner, o.state_size), ("mlp", "state"))
-        self.skip = self.weight("skip", nn.initializers.ones_init(), (inner,), ("mlp",))
+        self.skip = self.weight("skip", nn.initializers.ones, (inner,), ("mlp",))
         self.out = c.linear(inner, c.d_model, ("mlp", "embed"))
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:

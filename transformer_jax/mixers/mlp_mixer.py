@@ -51,12 +51,11 @@ class TokenMlp(Mixer):
         hidden = c.max_length if c.causal else self.config.hidden
         axis = None if c.causal else "mlp"
         init = _triangular_normal if c.causal else nn.initializers.xavier_uniform()
-        zeros = nn.initializers.zeros_init()
         # [in, out], as in `Dense`; kept as parameters to be cut to the batch's length.
         self.up = self.weight("up", init, (c.max_length, hidden), (None, axis))
-        self.up_bias = self.weight("up_bias", zeros, (hidden,), (axis,))
+        self.up_bias = self.weight("up_bias", nn.initializers.zeros, (hidden,), (axis,))
         self.down = self.weight("down", init, (hidden, c.max_length), (axis, None))
-        self.down_bias = self.weight("down_bias", zeros, (c.max_length,), (None,))
+        self.down_bias = self.weight("down_bias", nn.initializers.zeros, (c.max_length,), (None,))
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         """See `Mixer`.

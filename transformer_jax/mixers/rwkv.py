@@ -195,14 +195,14 @@ class RWKV7Mixer(RWKVMixer):
         def low_rank(rank: int, init: Initializer, activation: Activation) -> LowRank:
             return LowRank(c, rank, width, "heads", init, activation)
 
-        zeros, constant = nn.initializers.zeros_init(), nn.initializers.constant
+        zeros, constant = nn.initializers.zeros, nn.initializers.constant
         # From decays of about e^-0.001 a token to e^-0.1.
         decay_init = partial(along_last_axis, lambda i: -6.5 + 5.0 * i / max(width - 1, 1))
         self.decay = low_rank(o.decay_rank, decay_init, jnp.tanh)
         self.rate = low_rank(o.decay_rank, zeros, lambda x: x)
         self.gate = low_rank(2 * o.decay_rank, zeros, nn.sigmoid)
         self.erased_scale = self.weight("erased_scale", constant(0.85), (width,), heads)
-        self.key_rate = self.weight("key_rate", nn.initializers.ones_init(), (width,), heads)
+        self.key_rate = self.weight("key_rate", nn.initializers.ones, (width,), heads)
         self.bonus = self.weight("bonus", zeros, (width,), heads)
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:

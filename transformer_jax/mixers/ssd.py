@@ -53,7 +53,7 @@ class SSDMixer(Mixer):
         steps = partial(softplus_inverse, 1e-3, 1e-1)
         self.delta_bias = self.weight("delta_bias", steps, heads, axes)
         self.log_decay = self.weight("log_decay", partial(log_of_uniform, 1.0, 16.0), heads, axes)
-        self.skip = self.weight("skip", nn.initializers.ones_init(), heads, axes)
+        self.skip = self.weight("skip", nn.initializers.ones, heads, axes)
         self.norm = Norm(
             inner, 1e-5, center=False, use_bias=False, groups=o.groups, axis="mlp", **dtypes
         )

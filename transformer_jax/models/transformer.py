@@ -35,8 +35,7 @@ class OutputBias(Layer):
     param_dtype: Any
 
     def setup(self) -> None:
-        zeros = nn.initializers.zeros_init()
-        self.bias = self.weight("bias", zeros, (self.vocab_size,), ("vocab",))
+        self.bias = self.weight("bias", nn.initializers.zeros, (self.vocab_size,), ("vocab",))
 
 
 class Transformer(nn.Module):
