@@ -211,7 +211,7 @@ def test_time_and_utilisation(made):
     assert "launches of 1,234 kernels" in of_gpu
     assert "500.00 ms a step" in text and "50.0 % of the peak" in text
     assert "1,024 tokens a second" in text
-    assert "7,200 steps, 3.686e+06 tokens (padding counted), 60.0 minutes" in text
+    assert "7,200 steps, 3.686e+06 tokens (padding counted), 60 min" in text
     rows = {line[:24].strip(): line[24:].split() for line in text.splitlines()}
     assert rows["all-reduce"] == ["3", "with", "1.0", "MiB"]
     assert rows["mixers"] == ["200.00", "ms", "50.00", "ms", "50.00", "ms", "75.0", "%"]

@@ -6,6 +6,7 @@ from transformer_jax.plan.devices import GIB
 from transformer_jax.plan.planner import Plan, rows_that_fill
 from transformer_jax.plan.programs import Program
 from transformer_jax.plan.step_time import KINDS, StepTime
+from transformer_jax.training.reporter import in_words
 
 #: A name and what is printed beside it.
 Rows = Iterator[tuple[str, str]]
@@ -60,7 +61,7 @@ def _time_rows(plan: Plan) -> Rows:
         yield from _step_rows(time)
         yield "  utilisation", f"{100 * (plan.utilisation or 0):.1f} % of the peak (model FLOPs)"
         yield "  speed", f"{plan.tokens / time.seconds:,.0f} tokens a second"
-        yield "the recipe", f"{recipe}, {_duration(time.seconds * steps)}"
+        yield "the recipe", f"{recipe}, {in_words(time.seconds * steps)}"
         yield "computing", "".join(f"{kind:>16}" for kind in (*KINDS, "share"))
         for part, kinds in time.parts.items():
             share = 100 * sum(kinds.values()) / time.computing
@@ -73,14 +74,6 @@ def _time_rows(plan: Plan) -> Rows:
         tokens = plan.largest_rows * plan.length
         pairs = f"{plan.largest_rows:,} pairs, {2 * tokens:,} tokens: batch.tokens={tokens}"
         yield "largest batch", pairs if tokens else "none fits"
-
-
-def _duration(seconds: float) -> str:
-    """In the unit that suits it."""
-    for unit, size in (("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} seconds"
 
 
 def _step_rows(time: StepTime) -> Rows:
