@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from jax import Array
 
 from transformer_jax.errors import UserError
+from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.parameters import InContext
 from transformer_jax.layers.projections import Dense
 from transformer_jax.positions.base import Position, PositionContext
@@ -49,8 +50,13 @@ class MixerContext(PositionContext):
         return {name: getattr(self, name) for name in names}
 
     def linear(self, inputs: int, outputs: int, axes: tuple[str, str], **options: Any) -> Dense:
-        """A projection without a bias."""
-        return Dense(inputs, outputs, axes, use_bias=False, **self.dtypes, **options)
+        """A projection, without a bias unless the options say so."""
+        options = {"use_bias": False, **self.dtypes, **options}
+        return Dense(inputs, outputs, axes, **options)
+
+    def norm(self, features: int, epsilon: float, **options: Any) -> Norm:
+        """A norm of what a mixer computes."""
+        return Norm(features, epsilon, dtype=self.dtype, param_dtype=self.param_dtype, **options)
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,6 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout, DropoutRate
-from transformer_jax.layers.norms import Norm
-from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import (
     CrossMixer,
@@ -109,13 +107,11 @@ class DotProductAttention(MixerModule):
         self.heads = HeadProjections(c, o.num_kv_heads, o.use_bias)
         self.weight_dropout = Dropout(o.dropout_rate)
         if o.qk_norm:
-            options = {"center": False, "use_bias": False, "axis": "head_dim", "dtype": c.dtype}
-            self.query_norm, self.key_norm = (
-                Norm(c.head_dim, 1e-6, param_dtype=c.param_dtype, **options) for _ in range(2)
-            )
+            options = {"center": False, "use_bias": False, "axis": "head_dim"}
+            self.query_norm, self.key_norm = (c.norm(c.head_dim, 1e-6, **options) for _ in range(2))
         if o.output_gate:
             axes, width = ("embed", "heads"), c.num_heads * c.head_dim
-            self.gate = Dense(c.d_model, width, axes, use_bias=o.use_bias, **c.dtypes)
+            self.gate = c.linear(c.d_model, width, axes, use_bias=o.use_bias)
         zeros = nn.initializers.zeros
         self.sink = self.weight("sink", zeros, (c.num_heads,), ("heads",)) if o.sinks else None
 

@@ -25,7 +25,6 @@ from jax import Array
 from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.layers.initializers import Initializer
-from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
@@ -48,9 +47,8 @@ class GLAMixer(Mixer):
         c, o = self.context, self.config
         width = c.num_heads * c.head_dim
         value_width, mixed = o.expand * width, (2 + o.expand) * width
-        dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
         self.into = c.linear(c.d_model, mixed, ("embed", "mlp"))
-        self.conv = ShortConvolution(mixed, o.conv_width, **dtypes)
+        self.conv = ShortConvolution(mixed, o.conv_width, c.dtype, c.param_dtype)
         if o.decay in ("head", "channel"):
             inputs, rates, axis = c.d_model, c.num_heads, "embed"
             if o.decay == "channel":
@@ -62,7 +60,7 @@ class GLAMixer(Mixer):
             self.log_decay = self.weight("log_decay", rate, (c.num_heads,), ("heads",))
         self.gate = c.linear(c.d_model, value_width, ("embed", "heads"))
         per_head = {"groups": c.num_heads, "axis": "heads", "center": False, "use_bias": False}
-        self.norm = Norm(value_width, 1e-6, **per_head, **dtypes)
+        self.norm = c.norm(value_width, 1e-6, **per_head)
         self.out = c.linear(value_width, c.d_model, ("heads", "embed"))
 
     def _initial_decays(self) -> tuple[Initializer, Initializer]:

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.ops.attention import QKV, Bias
 from transformer_jax.ops.key_value_cache import KeyValueCache
@@ -31,12 +30,11 @@ class HeadProjections(nn.Module):
         width = c.num_heads * c.head_dim
         kv_width = (self.num_kv_heads or c.num_heads) * c.head_dim
         heads = ("embed", "heads")
-        dtypes = {"use_bias": self.use_bias} | c.dtypes
-        self.query = Dense(c.d_model, width, heads, **dtypes)
+        self.query = c.linear(c.d_model, width, heads, use_bias=self.use_bias)
         # A bias on the keys adds the same number to all scores of a query: no effect.
         self.key = c.linear(c.d_model, kv_width, heads)
-        self.value = Dense(c.d_model, kv_width, heads, **dtypes)
-        self.out = Dense(width, c.d_model, ("heads", "embed"), **dtypes)
+        self.value = c.linear(c.d_model, kv_width, heads, use_bias=self.use_bias)
+        self.out = c.linear(width, c.d_model, ("heads", "embed"), use_bias=self.use_bias)
 
     def empty_cache(self, batch: int, room: int) -> KeyValueCache:
         """For the keys and values of `room` tokens of each of `batch` hypotheses."""

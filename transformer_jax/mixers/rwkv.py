@@ -41,7 +41,6 @@ from jax import Array
 from pydantic import PositiveInt
 
 from transformer_jax.layers.initializers import Initializer, along_last_axis
-from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.parameters import InContext
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext, State
@@ -116,8 +115,7 @@ class RWKVMixer(Mixer):
         self.receptance, self.key, self.value = into(), into(), into()
         # Early channels look at the token before, late ones at the token itself.
         self._set_up_version(width, partial(along_last_axis, lambda i: 1.0 - i / c.d_model))
-        dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
-        self.norm = Norm(width, 64e-5, groups=c.num_heads, axis="heads", **dtypes)
+        self.norm = c.norm(width, 64e-5, groups=c.num_heads, axis="heads")
         self.out = c.linear(width, c.d_model, ("heads", "embed"))
 
     def _set_up_version(self, width: int, blend_init: Initializer) -> None:

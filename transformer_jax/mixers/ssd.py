@@ -26,7 +26,6 @@ from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.initializers import log_of_uniform, softplus_inverse
-from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
@@ -47,16 +46,14 @@ class SSDMixer(Mixer):
         self.into = c.linear(c.d_model, mixed, ("embed", "mlp"))
         self.gate = c.linear(c.d_model, inner, ("embed", "mlp"))
         self.delta = c.linear(c.d_model, self.num_heads, ("embed", "heads"))
-        dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
-        self.conv = ShortConvolution(mixed, o.conv_width, **dtypes)
+        self.conv = ShortConvolution(mixed, o.conv_width, c.dtype, c.param_dtype)
         heads, axes = (self.num_heads,), ("heads",)
         steps = partial(softplus_inverse, 1e-3, 1e-1)
         self.delta_bias = self.weight("delta_bias", steps, heads, axes)
         self.log_decay = self.weight("log_decay", partial(log_of_uniform, 1.0, 16.0), heads, axes)
         self.skip = self.weight("skip", nn.initializers.ones, heads, axes)
-        self.norm = Norm(
-            inner, 1e-5, center=False, use_bias=False, groups=o.groups, axis="mlp", **dtypes
-        )
+        per_group = {"groups": o.groups, "axis": "mlp", "center": False, "use_bias": False}
+        self.norm = c.norm(inner, 1e-5, **per_group)
         self.out = c.linear(inner, c.d_model, ("mlp", "embed"))
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:

@@ -11,7 +11,6 @@ from jax import Array
 from transformer_jax.errors import UserError
 from transformer_jax.layers.embeddings import Embedding
 from transformer_jax.layers.parameters import Layer
-from transformer_jax.layers.projections import Dense
 from transformer_jax.models.config import ModelConfig, check_model_config, mixer_context
 from transformer_jax.models.inputs import Texts, are_embeddings
 from transformer_jax.models.stack import Stack
@@ -69,8 +68,7 @@ class Transformer(nn.Module):
         self.decoder = Stack(config, causal=True)
         if self._has_projection:
             sizes = config.d_model, config.target_vocab_size
-            options = {"use_bias": False, **mixer_context(config).dtypes}
-            self.projection = Dense(*sizes, ("embed", "vocab"), **options)
+            self.projection = mixer_context(config).linear(*sizes, ("embed", "vocab"))
         if config.output_bias:
             self.output_bias = OutputBias(config.target_vocab_size, config.param_dtype)
 
