@@ -11,6 +11,7 @@ be used, and builds the Flax module.
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 from jax import Array
 
 from transformer_jax.errors import UserError
@@ -140,6 +141,10 @@ class Mixer(MixerModule):
     def step(self, x_BD: Array, state: State, position: Array) -> tuple[Array, State]:
         """One token: x [B, D] at scalar `position` -> ([B, D], the next state)."""
         raise NotImplementedError
+
+    def in_heads(self, x: Array) -> Array:
+        """[..., H * K] -> [..., H, K] in float32."""
+        return x.astype(jnp.float32).reshape(*x.shape[:-1], self.context.num_heads, -1)
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,10 @@ class GatedDeltaNetMixer(GLAMixer):
         q, k = (normalize(a, epsilon=1e-6 / width, center=False) for a in (q, k))
         q, k = q / width, k * width**-0.5
         if self.config.strength == "apart":
-            erased, written = (nn.sigmoid(self._heads(m(x_BLD))) for m in (self.erase, self.write))
+            erased = nn.sigmoid(self.in_heads(self.erase(x_BLD)))
+            written = nn.sigmoid(self.in_heads(self.write(x_BLD)))
         else:
-            erased = written = nn.sigmoid(self._heads(self.strength(x_BLD)))
+            erased = written = nn.sigmoid(self.in_heads(self.strength(x_BLD)))
         return q, k, v * written, k * erased, self._log_decay(x_BLD)
 
 

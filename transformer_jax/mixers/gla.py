@@ -95,12 +95,9 @@ class GLAMixer(Mixer):
         q, k = self.position.rotate(q, k, at_L, at_L)
         return q * self.context.head_dim**-0.5, k, v, self._log_decay(x_BLD)
 
-    def _heads(self, x: Array) -> Array:
-        return x.astype(jnp.float32).reshape(*x.shape[:-1], self.context.num_heads, -1)
-
     def _split(self, mixed: Array) -> tuple[Array, ...]:
         width = self.context.num_heads * self.context.head_dim
-        return tuple(map(self._heads, jnp.split(mixed, [width, 2 * width], axis=-1)))
+        return tuple(map(self.in_heads, jnp.split(mixed, [width, 2 * width], axis=-1)))
 
     def _log_decay(self, x_BLD: Array) -> Array:
         """[B, L, H], or [B, L, H, K] where every channel has its own."""
@@ -113,7 +110,7 @@ class GLAMixer(Mixer):
         is_channel = self.config.decay == "channel"
         delta = self.delta(self.delta_low(x_BLD) if is_channel else x_BLD)
         bias = self.delta_bias[None, None]
-        steps = self._heads(nn.softplus(delta.astype(jnp.float32) + bias))
+        steps = self.in_heads(nn.softplus(delta.astype(jnp.float32) + bias))
         rates_H1 = -jnp.exp(self.log_decay.astype(jnp.float32))[:, None]
         log_decay = rates_H1[None, None] * steps
         return log_decay if is_channel else log_decay[..., 0]

@@ -27,8 +27,8 @@ class HeadProjections(nn.Module):
 
     def setup(self) -> None:
         c = self.context
-        width = c.num_heads * c.head_dim
-        kv_width = (self.num_kv_heads or c.num_heads) * c.head_dim
+        self.groups = self.num_kv_heads or c.num_heads
+        width, kv_width = c.num_heads * c.head_dim, self.groups * c.head_dim
         heads = ("embed", "heads")
         self.query = c.linear(c.d_model, width, heads, use_bias=self.use_bias)
         # A bias on the keys adds the same number to all scores of a query: no effect.
@@ -39,8 +39,7 @@ class HeadProjections(nn.Module):
     def empty_cache(self, batch: int, room: int) -> KeyValueCache:
         """For the keys and values of `room` tokens of each of `batch` hypotheses."""
         c = self.context
-        heads = self.num_kv_heads or c.num_heads
-        return KeyValueCache.empty(batch, room, heads, c.head_dim, c.dtype)
+        return KeyValueCache.empty(batch, room, self.groups, c.head_dim, c.dtype)
 
     def queries(self, x: Array) -> Array:
         """[..., D] -> [..., H, K]."""
@@ -48,8 +47,7 @@ class HeadProjections(nn.Module):
 
     def keys_values(self, x: Array) -> tuple[Array, Array]:
         """[..., D] -> keys and values [..., G, K]."""
-        groups = self.num_kv_heads or self.context.num_heads
-        return self.key.split(x, groups), self.value.split(x, groups)
+        return self.key.split(x, self.groups), self.value.split(x, self.groups)
 
     def rotated(self, x_BLD: Array, position: Position, at_L: Array) -> QKV:
         """Queries and keys of tokens at positions `at_L`, turned by the scheme, and values."""

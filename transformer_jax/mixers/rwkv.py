@@ -167,15 +167,11 @@ class RWKVMixer(Mixer):
         r = projected(self.receptance, self.lerp_receptance)
         k = projected(self.key, self.lerp_key)
         v = projected(self.value, self.lerp_value)
-        strength = self._heads(self.decay(blended(self.lerp_decay)))
+        strength = self.in_heads(self.decay(blended(self.lerp_decay)))
         log_decay = -jnp.exp(jnp.minimum(strength, _STRONGEST))
-        bonus = jax.lax.broadcast_to_rank(self._heads(self.bonus), r.ndim)
+        bonus = jax.lax.broadcast_to_rank(self.in_heads(self.bonus), r.ndim)
         own_weight = (r * bonus * k).sum(axis=-1)
         return (r, k, v, log_decay, own_weight), self.gate(blended(self.lerp_gate))
-
-    def _heads(self, x: Array) -> Array:
-        c = self.context
-        return x.astype(jnp.float32).reshape(*x.shape[:-1], c.num_heads, c.head_dim)
 
     def _gated(self, y: Array, gate: Array) -> Array:
         y = self.norm(y.reshape(*y.shape[:-2], -1))
@@ -231,7 +227,7 @@ class RWKV7Mixer(RWKVMixer):
         blended = [(x + (previous - x) * blend).astype(x.dtype) for blend in blends]
         to_r, to_w, to_k, to_v, to_a, to_g = blended
 
-        heads = self._heads
+        heads = self.in_heads
 
         def learned(weight: Array) -> Array:
             return jax.lax.broadcast_to_rank(heads(weight), x.ndim + 1)
