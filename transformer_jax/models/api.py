@@ -181,7 +181,8 @@ def product_dtypes(config: ModelConfig) -> Any:
 def decoding_axes(config: ModelConfig, weights: WeightForm = "float") -> Any:
     """As `logical_axes`, of the parameters of `for_decoding`."""
 
-    def axes(box: Any, names: PartitionSpec, held: Any) -> Any:
+    def axes(box: Any, held: Any) -> Any:
+        names = PartitionSpec(*box.names)
         if isinstance(held, Int8Matrix):
             turned = names if box.contracted else PartitionSpec(*reversed(names))
             of_outputs = PartitionSpec(turned[0])
@@ -194,11 +195,9 @@ def decoding_axes(config: ModelConfig, weights: WeightForm = "float") -> Any:
         return names
 
     held = jax.eval_shape(lambda w: for_decoding(config, w, weights), abstract_params(config))
-    boxes, names = (
-        {name: part for name, part in tree.items() if name in held}  # without measured factors
-        for tree in (_abstract_boxes(config), logical_axes(config))
-    )
-    return jax.tree.map(axes, boxes, names, held, is_leaf=_is_box)
+    # Without measured factors.
+    boxes = {name: part for name, part in _abstract_boxes(config).items() if name in held}
+    return jax.tree.map(axes, boxes, held, is_leaf=_is_box)
 
 
 def abstract_held(config: ModelConfig, weights: WeightForm, mesh: Mesh) -> Any:
