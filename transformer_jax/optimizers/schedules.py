@@ -31,14 +31,14 @@ class Schedule:
     #: Whether `fall` depends on the number of training steps, so that a run cannot be extended.
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
-        """The factor after the warm-up, a float32 scalar.
+        """The factor after the warm-up, a float32 scalar; 1 where no class says otherwise.
 
         Args:
             update: number of this update, counted from 1; float32 scalar.
             warmup: length of the warm-up, at least 1; float32 scalar.
             steps: number of training steps; float32 scalar.
         """
-        raise NotImplementedError
+        return jnp.ones(())
 
     def build(
         self, d_model: int, steps: ArrayLike, warmup_steps: ArrayLike | None = None
@@ -101,9 +101,6 @@ class ConstantSchedule(Schedule):
     """The peak until the end."""
 
     learning_rate: Annotated[Positive, USUAL]  #: the peak
-
-    def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
-        return jnp.ones(())
 
 
 def _progress(update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
