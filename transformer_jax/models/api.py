@@ -182,7 +182,7 @@ def decoding_axes(config: ModelConfig, weights: WeightForm = "float") -> Any:
     """As `logical_axes`, of the parameters of `for_decoding`."""
 
     def axes(box: Any, held: Any) -> Any:
-        names = PartitionSpec(*box.names)
+        names = nn.get_partition_spec(box)
         if isinstance(held, Int8Matrix):
             turned = names if box.contracted else PartitionSpec(*reversed(names))
             of_outputs = PartitionSpec(turned[0])
