@@ -13,7 +13,7 @@ mixer itself, in the encoder this wrapper around two of them.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -39,6 +39,8 @@ class RecurrentState(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class BothWaysConfig(MixerConfig):
     """Options of a causal mixer, and of how its two directions join in the encoder."""
+
+    knows_order: ClassVar[bool] = True  # recurrences and convolutions, which need no scheme
 
     combine: Literal["sum", "concat"] = "sum"  #: encoder only; concat: side by side, projected
     share_weights: bool = False  #: encoder only; one set of weights reads in both directions

@@ -126,7 +126,6 @@ class GLA(BothWaysConfig):
     """Forms and sizes of gated linear attention."""
 
     module: ClassVar[type[Mixer]] = GLAMixer
-    knows_order: ClassVar[bool] = True
     honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
 
     decay: Literal["none", "fixed", "head", "channel"] = "channel"

@@ -111,7 +111,6 @@ class H3(DiagonalOptions, BothWaysConfig):
     """H3's sizes."""
 
     module: ClassVar[type[Mixer]] = H3Mixer
-    knows_order: ClassVar[bool] = True
 
     head_dim: PositiveInt = 1  #: P; time, memory and the state grow with it
     shift_size: PositiveInt = 64  #: tokens that the shift system sees, the present one included

@@ -95,7 +95,6 @@ class Mamba(BothWaysConfig):
     """Mamba's sizes."""
 
     module: ClassVar[type[Mixer]] = MambaMixer
-    knows_order: ClassVar[bool] = True
 
     expand: PositiveInt = 2  #: inner channels E as a multiple of d_model
     state_size: PositiveInt = 16  #: N, the state of each channel

@@ -32,7 +32,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -61,8 +61,6 @@ Activation = Callable[[Array], Array]
 @dataclass(frozen=True)
 class RWKV(BothWaysConfig):
     """RWKV's sizes."""
-
-    knows_order: ClassVar[bool] = True
 
     version: Literal[6, 7] = 6  #: Finch or Goose
     lerp_rank: PositiveInt = 32

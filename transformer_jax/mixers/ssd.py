@@ -114,7 +114,6 @@ class SSD(BothWaysConfig):
     """Mamba-2's sizes."""
 
     module: ClassVar[type[Mixer]] = SSDMixer
-    knows_order: ClassVar[bool] = True
 
     combine: Literal["sum", "concat", "one_pass"] = "sum"  # type: ignore[assignment]
     #: encoder only; concat: side by side, projected; one_pass: one set of weights reads both ways

@@ -66,4 +66,3 @@ class SSRU(BothWaysConfig):
     """It has no sizes of its own."""
 
     module: ClassVar[type[Mixer]] = SSRUMixer
-    knows_order: ClassVar[bool] = True
