@@ -24,7 +24,7 @@ from transformer_jax.settings.variants import Family
 class Schedule:
     """What all schedules share. A subclass is a frozen dataclass with at least these options."""
 
-    learning_rate: Positive | None  #: the peak
+    learning_rate: Annotated[Positive, USUAL]  #: the peak
     warmup_steps: NonNegativeInt = 4000  #: updates until the peak
 
     fixes_steps: ClassVar[bool] = False
@@ -67,7 +67,7 @@ class Schedule:
 class RsqrtSchedule(Schedule):
     """fall(n) = sqrt(w / n): section 5.3 of Vaswani et al. 2017."""
 
-    learning_rate: Annotated[Positive, USUAL] | None = None
+    learning_rate: Annotated[Positive, USUAL] | None = None  # type: ignore[assignment]
     #: the peak; none = (d_model * warmup_steps)^-0.5
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
@@ -78,7 +78,6 @@ class RsqrtSchedule(Schedule):
 class CosineSchedule(Schedule):
     """Half a cosine, from the peak to 0 at the last step (Loshchilov & Hutter 2017)."""
 
-    learning_rate: Annotated[Positive, USUAL]  #: the peak
     fixes_steps: ClassVar[bool] = True
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
@@ -89,7 +88,6 @@ class CosineSchedule(Schedule):
 class LinearSchedule(Schedule):
     """A straight line from the peak to 0 at the last step."""
 
-    learning_rate: Annotated[Positive, USUAL]  #: the peak
     fixes_steps: ClassVar[bool] = True
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
@@ -99,8 +97,6 @@ class LinearSchedule(Schedule):
 @dataclass(frozen=True)
 class ConstantSchedule(Schedule):
     """The peak until the end."""
-
-    learning_rate: Annotated[Positive, USUAL]  #: the peak
 
 
 def _progress(update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
