@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax.numpy as jnp
 from annotated_types import Ge, MultipleOf
@@ -31,6 +31,8 @@ from transformer_jax.ops.diagonal_ssm import (
 @dataclass(frozen=True, kw_only=True)
 class SystemOptions:
     """What the options of S4, S4D and H3 have in common."""
+
+    knows_order: ClassVar[bool] = True  # as of every mixer with a filter or a recurrence
 
     state_size: Annotated[int, Ge(2), MultipleOf(2)] = 64
     #: states of a system, in conjugate pairs

@@ -42,7 +42,7 @@ class Metric(Criterion, ABC):
     """
 
     # Whether it compares with a reference; if not, it reads none of those it is given.
-    needs_reference: ClassVar[bool]
+    needs_reference: ClassVar[bool] = True
 
     model: FileName  #: the folder of its model
 

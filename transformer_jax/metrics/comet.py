@@ -26,7 +26,6 @@ from transformer_jax.metrics.base import Judge, Metric
 class Comet(Metric):
     """COMET-22 with the source and a reference."""
 
-    needs_reference: ClassVar[bool] = True
     worst: ClassVar[float] = 0.0
     best: ClassVar[float] = 1.0
     title: ClassVar[str] = "COMET-22"

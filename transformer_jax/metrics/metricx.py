@@ -25,7 +25,6 @@ from transformer_jax.metrics.base import Judge, Metric
 class MetricX(Metric):
     """MetricX-24 with the source and a reference."""
 
-    needs_reference: ClassVar[bool] = True
     worst: ClassVar[float] = 25.0
     best: ClassVar[float] = 0.0
     title: ClassVar[str] = "MetricX-24"

@@ -38,4 +38,3 @@ class S4(SystemOptions, MixerConfig):
     """S4's sizes."""
 
     module: ClassVar[type[Mixer]] = S4Mixer
-    knows_order: ClassVar[bool] = True

@@ -69,4 +69,3 @@ class S4D(DiagonalOptions, MixerConfig):
     """S4D's sizes."""
 
     module: ClassVar[type[Mixer]] = S4DMixer
-    knows_order: ClassVar[bool] = True
