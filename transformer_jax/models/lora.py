@@ -43,7 +43,6 @@ class Adapter:
         Raises:
             UserError: the adapter does not fit the model.
         """
-        del key, params
         return {}
 
     def merge(self, params: Params) -> Params:

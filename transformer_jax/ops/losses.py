@@ -279,7 +279,6 @@ def _loss_sums(
 
 
 def _fused_backward(loss: _Loss, gradients: Inputs, cotangents: _Sums) -> tuple[Inputs, None]:
-    del loss
     return jax.tree.map(lambda g: (g * cotangents[0]).astype(g.dtype), gradients), None
 
 

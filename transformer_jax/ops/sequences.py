@@ -39,17 +39,12 @@ def reverse_prefix(x_BLD: Array, mask_BL: Array) -> Array:
     return jnp.take_along_axis(x_BLD, source_BL[..., None], axis=1)
 
 
-def _forward(x_BLD: Array, mask_BL: Array) -> tuple[Array, Array]:
-    return reverse_prefix(x_BLD, mask_BL), mask_BL
-
-
-def _backward(mask_BL: Array, dy_BLD: Array) -> tuple[Array, None]:
-    # A permutation that is its own inverse is its own transpose. Differentiating the
-    # gather would give a scatter, which is slow everywhere.
-    return reverse_prefix(dy_BLD, mask_BL), None
-
-
-reverse_prefix.defvjp(_forward, _backward)
+# A permutation that is its own inverse is its own transpose. Differentiating the gather would give
+# a scatter, which is slow everywhere.
+reverse_prefix.defvjp(
+    lambda x_BLD, mask_BL: (reverse_prefix(x_BLD, mask_BL), mask_BL),
+    lambda mask_BL, dy_BLD: (reverse_prefix(dy_BLD, mask_BL), None),
+)
 
 
 def write_token(cache: Array, token: Array, position: Array) -> Array:
