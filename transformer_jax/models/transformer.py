@@ -55,9 +55,10 @@ class Transformer(nn.Module):
             )
         dtypes = {"dtype": config.dtype, "param_dtype": config.param_dtype}
         embedding = {"scale": config.embedding_scale, **dtypes}
+        self.has_projection = config.tie_embeddings in ("inputs", "none")
         width = config.decoder.position.word_width(config.d_model)
         self.target_embedding = Embedding(
-            config.target_vocab_size, width, projects=not self._has_projection, **embedding
+            config.target_vocab_size, width, projects=not self.has_projection, **embedding
         )
         if config.tie_embeddings in ("all", "inputs"):
             self.source_embedding = self.target_embedding
@@ -66,7 +67,7 @@ class Transformer(nn.Module):
             self.source_embedding = Embedding(config.source_vocab_size, width, **embedding)
         self.encoder = Stack(config, causal=False)
         self.decoder = Stack(config, causal=True)
-        if self._has_projection:
+        if self.has_projection:
             sizes = config.d_model, config.target_vocab_size
             self.projection = mixer_context(config).linear(*sizes, ("embed", "vocab"))
         if config.output_bias:
@@ -132,10 +133,6 @@ class Transformer(nn.Module):
         hidden_BZD, state = self.decoder.step(words_BZE, position, _join_beams(state), sentence)
         return self._logits(hidden_BZD), _split_beams(state, tokens_BZ.shape[0])
 
-    @property
-    def _has_projection(self) -> bool:
-        return self.config.tie_embeddings in ("inputs", "none")
-
     def embed(self, source: Array, target_in: Array) -> tuple[Array, Array]:
         """The word embeddings [B, S, E] and [B, T, E], to which positions are still to be added."""
         return self._source_words(source), self._target_words(target_in)
@@ -154,7 +151,7 @@ class Transformer(nn.Module):
         return self.target_embedding(ids)
 
     def _vocabulary_kernel(self) -> Matrix:
-        if self._has_projection:
+        if self.has_projection:
             return self.projection.kernel
         return self.target_embedding.table.T
 
