@@ -24,7 +24,7 @@ from transformer_jax.ops.int8_products import (
     lookup_factor,
     static_factor,
 )
-from transformer_jax.ops.matrices import Int8Products, Int8Rows
+from transformer_jax.ops.matrices import Int8Matrix, Int8Products
 
 #: A factor before it is measured: that of numbers up to 8.
 _UNMEASURED = 127 / 8
@@ -70,7 +70,7 @@ class Quantization:
         alphas = by_path(params.get(MEASURED, {}))
         merged = by_path({name: part for name, part in params.items() if name != MEASURED})
         for path, w in merged.items():
-            if isinstance(box := boxes[path], MatrixBox) and not isinstance(w, Int8Rows):
+            if isinstance(box := boxes[path], MatrixBox) and not isinstance(w, Int8Matrix):
                 whole = self.matrix(w, box, alphas.get(path))
                 merged[path] = in_rows(whole, box.contracted) if held else whole
         return from_paths(merged)

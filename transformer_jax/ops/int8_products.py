@@ -24,12 +24,13 @@ arXiv:1712.05877).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from transformer_jax.ops.matrices import LARGEST, Int8Matrix, Int8Products, Int8Rows, Static
+from transformer_jax.ops.matrices import LARGEST, Int8Matrix, Int8Products, Static
 from transformer_jax.ops.sums import apart
 
 #: A pair of products is at most 254 times the sum of q of one sign, and 254 * 129 < 2^15. Rounding
@@ -121,7 +122,7 @@ def in_dynamic_int8(w: Array, contracted: int) -> Int8Products:
     return Int8Products(nearest(w * factor), 1 / factor, None)
 
 
-def in_rows(w: Int8Products, contracted: int) -> Int8Rows:
+def in_rows(w: Int8Products, contracted: int) -> Int8Matrix:
     """A matrix as decoding holds it.
 
     Args:
@@ -133,13 +134,12 @@ def in_rows(w: Int8Products, contracted: int) -> Int8Rows:
     sums = None if w.static is None else values.sum(1, dtype=jnp.int32)
     if contracted:
         values = jnp.pad(values, ((0, -len(values) % _TABLE_ROWS), (0, 0)))
-    return Int8Rows(values, turned.scale, w.static, sums)
+    return Int8Matrix(values, turned.scale, w.static, sums, everywhere=True)
 
 
 def quantize(w: Array, contracted: int) -> Int8Matrix:
     """A matrix of floats with the nearest int8 values, as of `in_dynamic_int8`."""
-    rows = in_rows(in_dynamic_int8(w, contracted), contracted)
-    return Int8Matrix(rows.values, rows.scale)
+    return replace(in_rows(in_dynamic_int8(w, contracted), contracted), everywhere=False)
 
 
 def of_whole(
@@ -162,7 +162,7 @@ def of_whole(
     Returns:
         [..., N...].
     """
-    static = getattr(w, "static", None)
+    static = w.static
     a, alpha = rounded(x, None if static is None else static.alpha, contracted)
     total = product(a)
     outputs = total.shape[x.ndim - contracted :]
@@ -171,7 +171,7 @@ def of_whole(
         units = jax.lax.broadcast_to_rank(w.scale.reshape(outputs), total.ndim) / alpha
         y = apart(total.astype(jnp.float32) * units)
     else:
-        if isinstance(w, Int8Rows):
+        if isinstance(w, Int8Matrix):
             sums = w.sums.reshape(outputs)
         else:
             sums = jax.lax.stop_gradient(w.values).sum(tuple(range(contracted)))

@@ -34,7 +34,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 
 from transformer_jax.ops.int8_products import of_whole
-from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Int8Rows, Matrix
+from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Matrix
 from transformer_jax.ops.platform import by_platform, cpu_flags
 
 #: The name of every product for a policy of `jax.checkpoint`.
@@ -79,7 +79,7 @@ def _int8_matmul(
     if isinstance(w, Int8Products):
         # Whole numbers up to 127 are exact in bfloat16, and so are their sums in float32, to 2^24.
         return of_whole(x, w, contracted, bias, lambda a: matmul(a, w.values, dtype, contracted))
-    forms = {"cpu": "flat", "other": "kept" if isinstance(w, Int8Rows) else "floats"}
+    forms = {"cpu": "flat", "other": "kept" if w.everywhere else "floats"}
     return by_platform(partial(_int8_product, contracted, dtype), x, w, bias, **forms)
 
 

@@ -12,7 +12,7 @@ What products sum over is its last axis, [out, in]: XLA's CPU backend hands whol
 units for them (VNNI) in this layout alone. So a table of embeddings [V, D] is its own transpose.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -29,11 +29,16 @@ LARGEST = 127
 class Int8Matrix:
     """Stands for `values * scale`, where a parameter is a matrix of floats otherwise.
 
-    On a CPU its products are of int8 on both sides; elsewhere its numbers become floats.
+    On a CPU its products are of int8 on both sides; elsewhere its numbers become floats, unless it
+    is of `model.quantize`.
     """
 
     values: Any  #: int8 [*O, *I]; of a table, O may have more rows, of zeros
     scale: Any  #: float32 [*O, *1]
+    static: Any = None  #: `Static`, or None: of each row, 127 / max |x|
+    sums: Any = None  #: int32 [O], those of `values` over I; None where not `static`
+    #: whether its products are of int8 on both sides on every device
+    everywhere: bool = field(default=False, metadata={"static": True})
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -43,15 +48,6 @@ class Int8Matrix:
     @property
     def T(self) -> Self:  # noqa: N802  (as of an array)
         return self
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Int8Rows(Int8Matrix):
-    """An `Int8Matrix` whose products are of int8 on both sides everywhere: `model.quantize`."""
-
-    static: Any  #: `Static`, or None: of each row, 127 / max |x|
-    sums: Any  #: int32 [O], those of `values` over I; None where not `static`
 
 
 class Static(NamedTuple):
@@ -64,11 +60,11 @@ class Static(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Int8Products:
-    """An `Int8Rows` as training holds it: whole numbers in floats, which can have a gradient."""
+    """As training holds one of `model.quantize`: whole numbers in floats, with a gradient."""
 
     values: Any  #: [*I, *O]
     scale: Any  #: [*1, *O]
-    static: Any  #: as of `Int8Rows`
+    static: Any  #: as of `Int8Matrix`
 
     @property
     def shape(self) -> tuple[int, ...]:
