@@ -82,18 +82,15 @@ def _take(search: Search, places: Array, num_hypotheses: int) -> Search:
     def rows(leaf: Array) -> Array:
         return leaf[places]
 
-    def columns(leaf: Array) -> Array:
-        return leaf[:, places]
-
     return Search(
         search.position,
         given=jax.tree.map(rows, search.given),
         rows=jax.tree.map(rows, search.rows),
-        history=jax.tree.map(columns, search.history),
+        history=jax.tree.map(lambda leaf: leaf[:, places], search.history),
         state=map_state(
             rows,
             search.state,
-            lambda cache: cache.of_sentences(columns, num_hypotheses),
+            lambda cache: cache.of_sentences(places, num_hypotheses),
             of_sentence=lambda known: jax.tree.map(rows, known),
         ),
     )

@@ -82,19 +82,14 @@ class KeyValueCache(NamedTuple):
         )
         return self._replace(ancestors=ancestors_TBZ)
 
-    def of_sentences(self, columns: Callable[[Array], Array], beams: int) -> "KeyValueCache":
-        """The cache of some sentences.
-
-        Args:
-          columns: takes them from an array [T, B, ...].
-          beams: hypotheses of a sentence.
-        """
+    def of_sentences(self, places_M: Array, beams: int) -> "KeyValueCache":
+        """The cache of the sentences at these places, of which each has so many `beams`."""
 
         def taken(leaf: Array) -> Array:
-            by_sentence = columns(leaf.reshape(self.room, -1, beams, *leaf.shape[2:]))
-            return by_sentence.reshape(self.room, -1, *leaf.shape[2:])
+            by_sentence = leaf.reshape(self.room, -1, beams, *leaf.shape[2:])
+            return by_sentence[:, places_M].reshape(self.room, -1, *leaf.shape[2:])
 
-        ancestors_TBZ = None if self.ancestors is None else columns(self.ancestors)
+        ancestors_TBZ = None if self.ancestors is None else self.ancestors[:, places_M]
         return KeyValueCache(taken(self.key), taken(self.value), ancestors_TBZ)
 
     def rows(self, places: Array) -> Array:
