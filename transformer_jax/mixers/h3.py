@@ -18,6 +18,7 @@ rounding (about 1e-7 of the largest term) also reaches earlier outputs; see
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import jax
@@ -47,9 +48,8 @@ class H3Mixer(Mixer):
         # Not `Dense`'s own initial values: the output is a sum of products of three projections,
         # which would begin larger than what it is added to.
         small = {"kernel_init": torch_uniform} | c.dtypes
-        self.query = Dense(c.d_model, c.d_model, ("embed", "heads"), **small)
-        self.key = Dense(c.d_model, c.d_model, ("embed", "heads"), **small)
-        self.value = Dense(c.d_model, c.d_model, ("embed", "heads"), **small)
+        into = partial(Dense, c.d_model, c.d_model, ("embed", "heads"), **small)
+        self.query, self.key, self.value = into(), into(), into()
         # The shift system with B = e_1 is a filter whose taps are its output map C.
         taps = nn.initializers.normal(o.shift_size**-0.5)
         self.shift = self.weight("shift", taps, (o.shift_size, c.d_model), (None, "heads"))

@@ -63,14 +63,13 @@ class KernelAttention(FeatureHeads, Mixer):
 
     def __call__(self, x_BLD: Array, mask_BL: Array) -> Array:
         at_L = jnp.arange(x_BLD.shape[1])
-        q_BLHR, k_BLHR, v_BLHV, log_scale_BLH, *norm = self._features(x_BLD, at_L)
+        q_BLHR, k_BLHR, v_BLHV, log_scale_BLH, norm_q, norm_k = self._features(x_BLD, at_L)
         log_scale_BLH = jnp.where(mask_BL[..., None], log_scale_BLH, MASKED)
         if self.context.causal:
             y_BLHV = causal_kernel_attention(
-                q_BLHR, k_BLHR, v_BLHV, log_scale_BLH, self.config.chunk, *norm
+                q_BLHR, k_BLHR, v_BLHV, log_scale_BLH, self.config.chunk, norm_q, norm_k
             )
         else:
-            norm_q, norm_k = norm
             y_BLHV = read_sums(q_BLHR, sum_keys(k_BLHR, v_BLHV, log_scale_BLH, norm_k), norm_q)
         return self.heads.join(y_BLHV.astype(v_BLHV.dtype))
 
