@@ -35,14 +35,18 @@ class StridedAttention(CachedSparseAttention):
 
     config: "Strided"
 
+    @property
+    def stride(self) -> int:
+        return self.config.stride_for(self.context.max_length)
+
     def attend(self, qkv: QKV, mask_BL: Array, hooks: Hooks) -> Array:
-        stride = self.config.stride_for(self.context.max_length)
-        return strided_attention(qkv, mask_BL, hooks, stride=stride, causal=self.context.causal)
+        return strided_attention(
+            qkv, mask_BL, hooks, stride=self.stride, causal=self.context.causal
+        )
 
     def reads(self, position: Array, room: int) -> tuple[Array, Array]:
-        stride = self.config.stride_for(self.context.max_length)
-        near = jnp.arange(min(stride, room - 1) + 1)
-        far = jnp.arange(2 * stride, room, stride)
+        near = jnp.arange(min(self.stride, room - 1) + 1)
+        far = jnp.arange(2 * self.stride, room, self.stride)
         at_M = position - jnp.concatenate([near, far])
         return at_M, at_M >= 0
 
