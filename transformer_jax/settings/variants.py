@@ -212,7 +212,7 @@ class ManyOf(OneOf):
 
     def parse(self, value: Any) -> tuple[Any, ...]:
         if isinstance(value, str):
-            value = _split("" if value.strip().lower() == "none" else value)
+            value = split("" if value.strip().lower() == "none" else value)
         elif not isinstance(value, Iterable) or isinstance(value, Mapping):
             value = [value]
         variants = tuple(map(super().parse, value))
@@ -268,8 +268,8 @@ def flag_text(value: Any, key: Key) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def _split(text: str) -> list[str]:
-    """The text cut at the commas outside parentheses and quotes."""
+def split(text: str) -> list[str]:
+    """The text cut at the commas outside brackets and quotes."""
     parts, depth = [""], 0
     for token in re.findall(r"""'[^']*'|"[^"]*"|.""", text, re.DOTALL):
         depth += (token in "([") - (token in ")]")
@@ -291,7 +291,7 @@ def _split_text(text: str) -> tuple[str, dict[str, Any]]:
     if not rest.endswith(")"):
         raise ValueError(f"{text!r} has no closing parenthesis")
     options: dict[str, Any] = {}
-    for part in _split(rest[:-1]):
+    for part in split(rest[:-1]):
         key, equals, value = part.partition("=")
         if not equals:
             raise ValueError(f"{text!r}: write each option as name=value")

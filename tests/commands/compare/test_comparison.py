@@ -41,6 +41,10 @@ config = replace(
         ("model.d_ff=8,16", [{"model.d_ff": "8"}, {"model.d_ff": "16"}]),
         ("a=full,[mamba,full]", [{"a": "full"}, {"a": "mamba,full"}]),
         ("a=linear(chunk=2,features=elu),b", [{"a": "linear(chunk=2,features=elu)"}, {"a": "b"}]),
+        (
+            "a=corpus(source=files(x=1,y=2),weight=2),b",
+            [{"a": "corpus(source=files(x=1,y=2),weight=2)"}, {"a": "b"}],
+        ),
         ("a,b=x,y", [{"a": "x", "b": "x"}, {"a": "y", "b": "y"}]),
     ],
 )

@@ -16,6 +16,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.runs.start import begin_new
+from transformer_jax.settings.variants import split
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -26,8 +27,6 @@ TOLERANCE = 0.025
 
 #: What --seeds counts, in each row alike.
 SEEDS = ("train.seed", "batch.seed")
-
-_VALUES = re.compile(r"(?:[^,(\[]|\([^)]*\)|\[[^\]]*\])+")
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def split_vary(text: str, flag: str = "--vary") -> list[dict[str, str]]:
         UserError: there is no key, or no value; or the key is a seed.
     """
     keys, _, values = text.partition("=")
-    found = [value.strip().removeprefix("[").removesuffix("]") for value in _VALUES.findall(values)]
+    found = [value.removeprefix("[").removesuffix("]") for value in split(values)]
     if not keys or not found:
         raise UserError(
             f"{flag}={text}: expected KEY=VALUE,VALUE, such as model.decoder.mixers=full,mamba"
