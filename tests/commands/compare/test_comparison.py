@@ -168,14 +168,14 @@ def test_the_table_has_intervals_from_three_seeds_on():
 
 
 def test_the_table_has_costs_and_the_choice():
-    row = summary("a_b", [1.0], point="4e-3", validation=8.0, steps_per_second=2.0)
+    row = summary("a_b<c>", [1.0], point="4e-3", validation=8.0, steps_per_second=2.0)
     (record,) = records([row])
     assert record["point"] == "4e-3" and record["validation"] == 8.0
     assert record["steps_per_second"] == 2.0 and record["cpu_seconds_per_step"] is None
     text = markdown([row])
     for rest in ("1.00 | 1.00 |", "1.00 | yes |"):
-        assert f"| a_b | 4e-3 | 8.00 | {rest}" in text
-    assert latex([row]).splitlines()[3].startswith(r"a\_b & 4e-3 & 8.00 & 1.00 & 1.00 &")
+        assert f"| a_b<c> | 4e-3 | 8.00 | {rest}" in text
+    assert latex([row]).splitlines()[3].startswith(r"a\_b$<$c$>$ & 4e-3 & 8.00 & 1.00 & 1.00 &")
 
 
 class InThisProcess(SimpleNamespace):

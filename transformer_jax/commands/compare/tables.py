@@ -32,7 +32,11 @@ COLUMNS = {
     "sentences_per_second": ("sentences/s", "{:.1f}"),
     "seeds": ("seeds", "{}"),
 }
-_LATEX = str.maketrans({**{char: f"\\{char}" for char in "&%$#_{}"}, "±": r"$\pm$"})
+_LATEX = str.maketrans(
+    {char: f"\\{char}" for char in "&%$#_{}"}
+    | {"±": r"$\pm$", "<": "$<$", ">": "$>$", "\\": r"\textbackslash{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+)
 
 
 @dataclass(frozen=True)
