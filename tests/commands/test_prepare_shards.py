@@ -377,6 +377,8 @@ def test_a_config_that_does_not_go_with_it_is_refused(files: Files, tmp_path: Pa
         ({"data": replace(data, source_language="fr")}, r"languages \['en', 'de'\], .* \['fr'"),
         ({"data": replace(data, blocks=(Blocks(tokens=9),))}, "blocks False, and the config has T"),
         ({"data": replace(data_of(files), prepared=data.prepared, temperature=2.0)}, "temperature"),
+        ({"data": replace(data, temperature=2.0)}, "temperature 1.0, and the config has 2.0"),
+        ({"data": replace(data, validation_from_train=9)}, "validation_from_train 7, and the c"),
         ({"data": replace(data, corpora=(Corpus(files, ("fr", "de")),))}, r"corpora \[\['en', 'd"),
         ({"tokenizer": TokenizerConfig(vocab_size=9)}, "vocab_size=9: .* was prepared with 300"),
         ({"tokenizer": TokenizerConfig(sampling_alpha=0.1)}, "sampling_alpha=0.1: .* with None"),

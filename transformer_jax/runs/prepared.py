@@ -40,10 +40,10 @@ def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByP
     folder = absolute_name(config.data.prepared)
     merged, data = read_merged(folder), prepared_data(Path(folder))
     settings = merged["settings"]
-    _check(config.data, settings, folder)
+    chosen = by_pairs.keys if by_pairs else ()
+    _check(config.data, settings, chosen, folder)
     prepared = from_dict(TokenizerConfig, settings["tokenizer"])
     models = model_files(epath.Path(folder, "tokenizer"))
-    chosen = by_pairs.keys if by_pairs else ()
     _check_tokenizer(config.tokenizer, prepared, models, chosen, folder)
     tokenizer = TokenizerConfig(
         joint=models[0] == models[1],
@@ -127,8 +127,11 @@ def _check_tokenizer(
             )
 
 
-def _check(given: DataConfig, settings: dict[str, Any], folder: str) -> None:
-    """Checks that the text that a config names, or none, is used as the prepared one."""
+def _check(given: DataConfig, settings: dict[str, Any], keys: Sequence[str], folder: str) -> None:
+    """Checks that the text that a config names, or none, is used as the prepared one.
+
+    What the size of the text chooses, the `keys`, was chosen when it was prepared.
+    """
     if given.source != Files() or given.corpora:
         found = corpora_settings(given)
     else:
@@ -137,6 +140,10 @@ def _check(given: DataConfig, settings: dict[str, Any], folder: str) -> None:
         found = {"languages": [own or known for own, known in languages]} | use_settings(given)
     if given.filters == ():
         found["filters"] = settings["filters"]  # they have been applied
+    for key in ("temperature", "validation_from_train"):
+        value = getattr(given, key)
+        if value != getattr(DataConfig(), key) and f"data.{key}" not in keys:
+            found[key] = value
     for key, value in found.items():
         if value != settings[key]:
             raise UserError(
