@@ -355,7 +355,14 @@ def test_a_damaged_part_is_not_merged(files: Files, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="part_000001: damaged: remove it to make it ag"):
             merge(preparation)
         text.touch()
+    (part / "made_of.json").unlink()
+    with pytest.raises(UserError, match="part_000001: damaged: remove it to make it ag"):
+        merge(preparation)
     shutil.rmtree(part)
+    for damaged in ("", "[]", "{}"):
+        (folder / "totals.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"totals\.json: damaged .*: run any shard again"):
+            merge(preparation)
     (folder / "corpus_0/test.jsonl.gz").unlink()
     make_shard(preparation, 0, 1)
     (folder / "corpus_0/validation.jsonl.gz").unlink()

@@ -255,6 +255,8 @@ class PartMaker:
             places = [self._place(number, part) for part in range(-(-total // self.size))]
             known = {each: made(each, self.inputs, flag=self.flag) for each in places}
             if missing := [place for place, each in known.items() if not each]:
+                if missing[0].exists():  # without its record
+                    raise UserError(f"{missing[0]}: damaged: remove it to make it again")
                 more = f" and {len(missing) - 1} more" if missing[1:] else ""
                 raise UserError(f"{missing[0]}{more} missing: run that shard again")
             whole = [(Path(place), each) for place, each in known.items() if each]

@@ -60,7 +60,7 @@ from transformer_jax.data.splits import (
 from transformer_jax.data.tokenizer import SIDES
 from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers, open_tokenizer
 from transformer_jax.data.tokenizer_training import tokenizers_of_text
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.paths import as_path, claim, stage, write_whole, writing
 from transformer_jax.runs.prepared import corpora_settings, prepared_data
 from transformer_jax.settings.keys import adapter
@@ -164,11 +164,14 @@ def merge(preparation: Preparation) -> DataConfig:
     """
     data, folder = preparation.data, preparation.folder
     maker = _parts(preparation)
-    if not (folder / "totals.json").exists():
+    path = folder / "totals.json"
+    if not path.exists():
         raise UserError(
             f"{folder}: no shard is finished: run `transformer-jax prepare --shard=i/n`"
         )
-    totals = json.loads((folder / "totals.json").read_text())["pairs"]
+    kinds = OSError, ValueError, KeyError, TypeError
+    with as_user_error(f"{path}: damaged", *kinds, then=": run any shard again"):
+        totals = json.loads(path.read_text())["pairs"]
     corpora, parts, kept = [], [], []
     for number, found in enumerate(maker.read(totals)):
         corpus, place = data.parts[number], corpus_folder(folder, number)
@@ -205,11 +208,11 @@ def merge(preparation: Preparation) -> DataConfig:
         "settings": _settings(preparation),
         "corpora": corpora,
     }
-    path = epath.Path(folder / "merged.json")
-    write_whole(path, (json.dumps(merged, indent=1) + "\n").encode())
+    written = epath.Path(folder / "merged.json")
+    write_whole(written, (json.dumps(merged, indent=1) + "\n").encode())
     prepared = dataclasses.replace(prepared_data(folder), blocks=data.blocks)
     with contextlib.ExitStack() as on_failure:
-        on_failure.callback(path.unlink)
+        on_failure.callback(written.unlink)
         entry = folder / "ids" / dataclasses.replace(maker.encoder, data=prepared).entry()
         write_entry(entry, lambda _: (maker.encoder.merged(parts, kept), ()))
         on_failure.pop_all()
