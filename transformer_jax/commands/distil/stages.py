@@ -77,13 +77,11 @@ class Distillation:
         """Writes the text as files of lines."""
         inputs, fill = text.hashes(self.data), partial(text.write_text, self.data)
         if not self.teacher:
-            options: dict[str, Any] = {
-                "most_words": self.config.batch.max_length,
-                "least": self.args.min_score,
-                "keep_all": self.args.candidates == "all",
-            }
+            most, least = self.config.batch.max_length, self.args.min_score
+            which = self.args.candidates
+            options: Any = {"most_words": most, "least": least, "keep_all": which == "all"}
             fill = partial(translations.write_text, self.data, **options)
-            inputs |= options
+            inputs |= {"batch.max_length": most, "--min_score": least, "--candidates": which}
         self._fill("text", inputs, fill)
 
     def check_student(self) -> None:
