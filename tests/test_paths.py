@@ -23,6 +23,12 @@ stage_here = functools.partial(stage, flag="--here")
 made_here = functools.partial(made, flag="--here")
 
 
+def test_an_empty_name_is_not_the_current_folder() -> None:
+    with pytest.raises(UserError, match="an empty name"):
+        paths.as_path("")
+    assert paths.as_path(Path()) == epath.Path(".")
+
+
 class Killed(BaseException):
     """In place of a SIGKILL: nothing that runs after it may touch a file."""
 

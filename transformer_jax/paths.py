@@ -41,9 +41,12 @@ def as_path(where: str | os.PathLike[str]) -> epath.Path:
     For a bucket it is returned only after the bucket has responded.
 
     Raises:
-        UserError: a URL other than `gs://`, a package that it needs is missing, or no access.
+        UserError: an empty name, a URL other than `gs://`, a package that it needs is missing, or
+            no access.
     """
     text = os.fspath(where)
+    if not text:  # as of a variable that a shell does not know
+        raise UserError("a file or folder has an empty name: give its name, or . for this folder")
     if text.startswith("gs:/") and not text.startswith("gs://"):  # a folder named `gs:`
         raise UserError(f"{text}: pathlib removes a slash from URLs; pass this one as a str")
     if "://" in text:
