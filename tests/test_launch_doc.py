@@ -65,11 +65,3 @@ def test_slurm_asks_for_another_turn_after_a_preemption_alone(
     assert done.returncode == status
     asked = tmp_path / "asked"
     assert (asked.read_text() if asked.exists() else "") == "requeue 7\n" * requeued
-
-
-def test_the_reader_of_pages_sees_continued_lines(tmp_path, monkeypatch):
-    lines = ["```sh", "srun .venv/bin/python train.py --a=1 \\", "    --b=2 --c"]
-    page = "\n".join([*lines, "until python eval.py --x; do", "```", ""])
-    (tmp_path / "page.md").write_text(page, encoding="utf-8")
-    monkeypatch.setattr("tests.pages.ROOT", tmp_path)
-    assert commands("page.md") == [["train", "--a=1", "--b=2", "--c"], ["eval", "--x"]]
