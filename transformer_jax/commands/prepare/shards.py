@@ -25,6 +25,7 @@ import gzip
 import hashlib
 import json
 import logging
+import os
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -175,7 +176,7 @@ def merge(preparation: Preparation) -> DataConfig:
     corpora, parts, kept = [], [], []
     for number, found in enumerate(maker.read(totals)):
         corpus, place = data.parts[number], corpus_folder(folder, number)
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # each holds a text
             list(pool.map(_check, found))
         parts.append([part for part, _ in found])
         used, line = maker.encoder.review(number, parts[-1])
