@@ -120,6 +120,15 @@ def test_a_point_of_a_grid_is_a_row_of_its_own(recipe):
         make_grid(config, mixers, again, equal_parameters=True)
 
 
+def test_the_folder_of_a_row_with_a_long_value_can_be_made(recipe, tmp_path):
+    texts = [f"{'much' * 50}/{name}.en" for name in "abc"]
+    vary = [{"data.source": f"files(train_source={name},train_target=b.de)"} for name in texts]
+    grid = [{"data.filters": f"length_ratio(most=3.{'0' * 250})"}]
+    rows = make_grid(tj.load_recipe(str(recipe)), vary, grid, equal_parameters=True)
+    for (row,) in rows:
+        (tmp_path / row.folder).mkdir(parents=True)
+
+
 def test_the_validation_set_chooses_when_all_points_are_scored():
     scores = {("a1", 0): 3.0, ("a2", 0): 5.0, ("b1", 0): 1.0}
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import logging
 import re
@@ -24,6 +25,9 @@ _LOGGER = logging.getLogger(__name__)
 MULTIPLE = 8
 #: Up to this difference in parameters a row keeps its sizes; up to twice it, it is compared.
 TOLERANCE = 0.025
+
+#: Bytes of the longest name of a file on the usual file systems.
+_LONGEST = 255
 
 #: What --seeds counts, in each row alike.
 SEEDS = ("train.seed", "batch.seed")
@@ -135,16 +139,24 @@ def make_rows(
                     f"{row_config.model.d_ff}, and {rows[0].name} {rows[0].parameters:,}: "
                     "leave it out, or compare with --unequal"
                 )
-        folder = re.sub(r"\W+", "_", name).strip("_")
+        folder = _file_name(re.sub(r"\W+", "_", name).strip("_"))
         if folder in [row.folder.partition("/")[0] for row in rows]:
             keys = ",".join(own)
             name, folder = f"{name} ({keys})", re.sub(r"\W+", "_", f"{folder}_{keys}")
+            folder = _file_name(folder)
         if row_config in [row.config for row in rows]:
             raise UserError(f"--vary: {name} is the same model as another row; leave one out")
         if point:
-            folder += "/" + re.sub(r"[^\w.+-]+", "_", at)
+            folder += "/" + _file_name(re.sub(r"[^\w.+-]+", "_", at))
         rows.append(Row(name, folder, row_config, parameters, changes, at))
     return rows
+
+
+def _file_name(text: str) -> str:
+    """The text, or its beginning and a hash where a file system would not take it for a name."""
+    if len(text.encode()) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 8]}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def num_params(config: Config) -> int:
