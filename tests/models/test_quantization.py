@@ -20,6 +20,7 @@ from tests.models.test_transformer import (
 from tests.quick import quick
 from tests.training import toy
 from transformer_jax.errors import UserError
+from transformer_jax.mixers.ssd import SSD
 from transformer_jax.mixers.ssru import SSRU
 from transformer_jax.models import api
 from transformer_jax.models.calibration import largest_inputs, with_alphas
@@ -27,6 +28,7 @@ from transformer_jax.models.config import StackConfig
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.paths import MEASURED, by_path, trained_paths
 from transformer_jax.models.quantization import QUANTIZATIONS, Int8, Int8Dynamic
+from transformer_jax.ops.sequences import reverse_prefix
 from transformer_jax.positions.none import NoPosition
 from transformer_jax.training.loop import fit
 
@@ -117,6 +119,17 @@ def test_largest_inputs_of_the_first_layer():
     words = table[np.asarray(SOURCE)] * np.sqrt(config.d_model)
     want = np.where(np.asarray(SOURCE_MASK)[..., None], np.abs(words), 0).max((1, 2))
     np.testing.assert_allclose(found["encoder/blocks_0/mixer/heads/query/kernel"], want, rtol=1e-5)
+
+
+def test_largest_inputs_of_weights_that_read_in_both_directions():
+    """They are the same of the sentences backwards."""
+    mixers = (SSD(share_weights=True, state_size=4, chunk=4),)
+    encoder = StackConfig(num_layers=1, mixers=mixers, position=NoPosition())
+    config = replace(SMALLER, encoder=encoder)
+    params, path = random_params(config), "encoder/blocks_0/mixer/forwards/out/kernel"
+    backwards = BATCH | {"source": reverse_prefix(SOURCE[..., None], SOURCE_MASK)[..., 0]}
+    found = [measure(config, params, batch)[path] for batch in (BATCH, backwards)]
+    np.testing.assert_allclose(*found, rtol=1e-5)
 
 
 def test_factors_are_those_of_all_sentences_without_padding():

@@ -96,7 +96,9 @@ def largest_inputs(
             raise UserError(f"model.quantize=int8: cannot measure what {path} is multiplied with")
         # Heads are further axes.
         by_token_BL = jnp.abs(x.astype(jnp.float32)).reshape(*mask_BL.shape, -1).max(-1)
-        found[path] = jnp.where(mask_BL, by_token_BL, 0.0).max(1)
+        largest_B = jnp.where(mask_BL, by_token_BL, 0.0).max(1)
+        # A mixer that reads in both directions by one set of weights is called twice.
+        found[path] = jnp.maximum(largest_B, found.get(path, 0.0))
 
     def watch(function: Any, args: Any, kwargs: Any, context: Any) -> Any:
         module, result = context.module, function(*args, **kwargs)
