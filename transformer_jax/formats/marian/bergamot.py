@@ -130,7 +130,7 @@ class Bergamot(Exporter):
             if is_int8 and size % _INT8_SUMS:
                 raise UserError(
                     f"model.{name}={size}: Bergamot's int8 needs a multiple of {_INT8_SUMS}; "
-                    "export it without model.quantize=int8 or quantization=int8"
+                    "train with one, or export in floats: format=bergamot without int8"
                 )
         check_like(model, _theirs(model), "Bergamot")
 
