@@ -158,7 +158,7 @@ def test_a_student_of_a_text(place, tmp_path, capsys, refused):
     assert main(command(place, tmp_path)) == 0
     assert (text / "train.source").stat().st_mtime_ns == made
     line = refused(command(place, tmp_path, "--candidates=all"))
-    assert "text: made with another --candidates:" in line
+    assert "text: made with another keep_all:" in line
 
 
 @pytest.mark.parametrize(

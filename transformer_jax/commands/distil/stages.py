@@ -77,11 +77,13 @@ class Distillation:
         """Writes the text as files of lines."""
         inputs, fill = text.hashes(self.data), partial(text.write_text, self.data)
         if not self.teacher:
-            most, least = self.config.batch.max_length, self.args.min_score
-            which = self.args.candidates
-            options: Any = {"most_words": most, "least": least, "keep_all": which == "all"}
+            options: dict[str, Any] = {
+                "most_words": self.config.batch.max_length,
+                "least": self.args.min_score,
+                "keep_all": self.args.candidates == "all",
+            }
             fill = partial(translations.write_text, self.data, **options)
-            inputs |= {"batch.max_length": most, "--min_score": least, "--candidates": which}
+            inputs |= options
         self._fill("text", inputs, fill)
 
     def check_student(self) -> None:
