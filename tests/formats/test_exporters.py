@@ -95,3 +95,14 @@ def test_two_vocabularies(format, two, tmp_path):
     theirs = suite.exported(EXPORTERS[format](), model, tmp_path / "out", load)
     suite.check_log_probs(model, theirs)
     suite.check_greedy(model, theirs)
+
+
+class StopsEarly(suite.Ours):
+    def greedy(self, sources):
+        return [ids[:-1] for ids in super().greedy(sources)]
+
+
+def test_the_suite_rejects_a_search_that_stops_early(tokenizers):
+    model = suite.random_model(suite.small(), tokenizers)
+    with pytest.raises(AssertionError):
+        suite.check_greedy(model, StopsEarly(model))

@@ -32,7 +32,7 @@ from transformer_jax.ops.diagonal_ssm import (
 class SystemOptions:
     """What the options of S4, S4D and H3 have in common."""
 
-    knows_order: ClassVar[bool] = True  # as of every mixer with a filter or a recurrence
+    knows_order: ClassVar[bool] = True  # as every mixer with a filter or a recurrence
 
     state_size: Annotated[int, Ge(2), MultipleOf(2)] = 64
     #: states of a system, in conjugate pairs

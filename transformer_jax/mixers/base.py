@@ -143,7 +143,7 @@ class Mixer(MixerModule):
         raise NotImplementedError
 
     def in_heads(self, x: Array) -> Array:
-        """[..., H * K] -> [..., H, K] in float32."""
+        """[..., H * K] -> [..., H, K] in float32, by the heads of the context."""
         return x.astype(jnp.float32).reshape(*x.shape[:-1], self.context.num_heads, -1)
 
 

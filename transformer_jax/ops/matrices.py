@@ -60,7 +60,10 @@ class Static(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Int8Products:
-    """As training holds one of `model.quantize`: whole numbers in floats, with a gradient."""
+    """An `Int8Matrix` of `model.quantize` as training holds it.
+
+    Its whole numbers are in floats, which can have a gradient.
+    """
 
     values: Any  #: [*I, *O]
     scale: Any  #: [*1, *O]

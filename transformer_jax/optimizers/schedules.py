@@ -31,7 +31,7 @@ class Schedule:
     #: Whether `fall` depends on the number of training steps, so that a run cannot be extended.
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
-        """The factor after the warm-up, a float32 scalar; 1 where no class says otherwise.
+        """The factor after the warm-up, a float32 scalar; 1 unless a subclass says otherwise.
 
         Args:
             update: number of this update, counted from 1; float32 scalar.

@@ -303,6 +303,7 @@ def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
         (["--config.data.target_language=fr"], "it translates from en into de, and the text is"),
         (["--config.data.blocks=blocks(tokens=32)"], "data.blocks: the teacher translates sent"),
         (["--config.data.prepared=x"], "data.prepared: a student is trained on"),
+        (["--nearest_of=0"], "--nearest_of: 0: must be at least 1"),
         (["--nearest_of=2", "--method=greedy"], "greedy decoding finds one translation, not 2"),
         (["--monolingual={place}/none.en"], "none.en: cannot be read"),
         (["--config.model.d_model=7"], "model.d_model=7 is not divisible by model.num_heads=2"),

@@ -113,6 +113,7 @@ def test_a_signal_finishes_what_is_in_hand(trained):  # noqa: F811
         ("--host=256.1.1.1", "host=256.1.1.1"),
         ("--api_keys=/nowhere", "/nowhere: No such file"),
         (f"--api_keys={os.devnull}", "no key"),
+        ("--queue=0", "--queue: 0: must be at least 1"),
         ("--window_ms=nan", "--window_ms=nan"),
         ("--char_limit=-1", "--char_limit: -1"),
     ],

@@ -31,7 +31,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, compress
-from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -170,13 +169,13 @@ def merge(preparation: Preparation) -> DataConfig:
         raise UserError(
             f"{folder}: no shard is finished: run `transformer-jax prepare --shard=i/n`"
         )
-    kinds = OSError, ValueError, KeyError, TypeError
+    kinds = ValueError, KeyError, TypeError
     with as_user_error(f"{path}: damaged", *kinds, then=": run any shard again"):
-        totals = json.loads(path.read_text())["pairs"]
+        totals = list(map(int, json.loads(path.read_text())["pairs"]))
     corpora, parts, kept = [], [], []
     for number, found in enumerate(maker.read(totals)):
         corpus, place = data.parts[number], corpus_folder(folder, number)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # each holds a text
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # each holds a text
             list(pool.map(_check, found))
         parts.append([part for part, _ in found])
         used, line = maker.encoder.review(number, parts[-1])
@@ -280,8 +279,9 @@ def _write_lines(path: Path, rows: Iterable[Sequence[Any]]) -> str:
     """Writes lines of JSON; returns a hash of them."""
     # As `json.dumps(row, ensure_ascii=False)`, which takes three times as long for a number and
     # some texts.
+    quoted = json.JSONEncoder(ensure_ascii=False).encode
     content = "".join(
-        f"[{', '.join([str(number), *map(encode_basestring, texts)])}]\n" for number, *texts in rows
+        f"[{', '.join([str(number), *map(quoted, texts)])}]\n" for number, *texts in rows
     ).encode()
     write_whole(epath.Path(path), gzip.compress(content, compresslevel=1, mtime=0))
     return _digest(content)
@@ -321,7 +321,7 @@ def _log_unusual(
 
 
 def _check(found: tuple[Part, str]) -> None:
-    """Raises UserError where a part has another text than it was made with, by its hash."""
+    """Raises UserError where the hash of a part's text is not the one that it was made with."""
     part, text = found
     with contextlib.suppress(OSError, EOFError, zlib.error):
         if _digest(gzip.decompress((part.folder / "text.jsonl.gz").read_bytes())) == text:

@@ -269,11 +269,11 @@ class _HashedFile(io.FileIO):
         super().__init__(path, "rb")
         self._stat = os.fstat(self.fileno())
         self._hash, self._hashed = hashlib.sha256(), 0
-        self._is_known = _identity(self._stat) in _DIGESTS
+        self._known = _DIGESTS.get(_identity(self._stat))
 
     def readinto(self, buffer: Any) -> int:
         count = super().readinto(buffer) or 0
-        if self._is_known:
+        if self._known:
             return count
         self._hash.update(memoryview(buffer)[:count])
         self._hashed += count
@@ -284,8 +284,8 @@ class _HashedFile(io.FileIO):
         return count
 
     def digest(self) -> str:
-        """SHA-256 of what has been read."""
-        return self._hash.hexdigest()
+        """SHA-256 of what has been read, or of the whole file if that is known."""
+        return self._known or self._hash.hexdigest()
 
 
 def read_parallel(source_path: str, target_path: str) -> Iterator[Pair]:
