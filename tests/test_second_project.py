@@ -127,6 +127,7 @@ def test_its_parts_pass_the_suites(installed, tmp_path):
     assert text["train"][0] == ("seven nine one nine", "7 9 1 9")
 
 
+@pytest.mark.slow  # three trainings; tests/runs/test_resume.py kills the package's own
 def test_its_loss_is_killed_and_continued_to_the_same_bits(installed, tmp_path):
     from acme_mt import loop
 

@@ -115,6 +115,7 @@ def test_flags_change_the_model_that_was_taken(here, capsys):
     assert f" parameters ({3 * 2 * (16 + 16)} trained) on 1 " in messages  # three queries, rank 2
 
 
+@pytest.mark.slow
 def test_a_run_with_adapters_can_be_tuned_again(here):
     adapter = "--config.model.adapter=lora(rank=8)"
     assert tune("first", adapter, steps=1) == 0

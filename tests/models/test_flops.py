@@ -92,6 +92,7 @@ def test_a_gpus_kernel_of_attention_counts_as_much_as_plain_attention(devices, m
     assert train_step_flops(model, 8, 32) == want
 
 
+@pytest.mark.slow  # compiles them, with and without the loop
 def test_layers_as_a_loop_count_as_often_as_it_runs():
     model = small_model(50, encoder=StackConfig(2), decoder=StackConfig(4), max_length=8)
     ids, mask = jnp.ones((4, 6), jnp.int32), jnp.ones((4, 6), bool)

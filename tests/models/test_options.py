@@ -1,6 +1,7 @@
 """Options of the model around its layers: each against the parameters it stands for."""
 
 from dataclasses import replace
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from tests.models.test_transformer import (
     TARGET_MASK,
     logits,
 )
+from tests.quick import quick
 from transformer_jax.layers.norms import normalize
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
@@ -139,8 +141,10 @@ def test_a_start_of_zeros_is_not_trained():
     assert np.abs(grad_VD[1]).max() == 0.0 < np.abs(grad_VD[4:]).max()
 
 
-@pytest.mark.parametrize("method", [tj.Greedy(), tj.Beam(beam_size=3), tj.Sample()])
-@pytest.mark.parametrize("weights", ["float", "int8"])
+STARTS = list(product(("float", "int8"), (tj.Greedy(), tj.Beam(beam_size=3), tj.Sample())))
+
+
+@pytest.mark.parametrize(("weights", "method"), quick(STARTS, STARTS[1], STARTS[2], STARTS[3]))
 def test_every_search_and_the_scores_start_with_zeros(method, weights):
     zeros, row = (replace(SMALLER, start_id=n, tie_embeddings="none") for n in (None, 1))
     params = random_params(zeros)

@@ -153,7 +153,7 @@ def test_without_text_there_is_nothing_to_measure():
         with_alphas(config, params, [])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", quick(KINDS, "int8"))
 def test_scanned_layers_and_an_adapter(kind):
     config = replace(
         SMALLER, encoder=StackConfig(num_layers=3), adapter=Lora(rank=2, targets=("*/kernel",))

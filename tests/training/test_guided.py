@@ -181,6 +181,7 @@ def losses(folder):
     return {row["step"]: row["loss"] for row in rows if "loss" in row}
 
 
+@pytest.mark.slow  # as other runs, which tests/runs/test_resume.py continues
 def test_a_guided_training_is_continued_exactly(command, tmp_path):
     assert main(command("whole")) == 0
     assert main(command("parts", "--config.train.steps=3")) == 0

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
+from tests.quick import quick
 from tests.translation.conftest import LetterTokenizer, assert_same, model, translator
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import decoding_mesh
@@ -34,7 +35,7 @@ def averaged(configs, params, source, targets, mean):
     return total - np.log(np.exp(total).sum(-1, keepdims=True))
 
 
-@pytest.mark.parametrize("mean", ["log_probs", "probs"])
+@pytest.mark.parametrize("mean", quick(["log_probs", "probs"], "probs"))
 def test_a_wide_beam_finds_the_best_of_the_averaged_distributions(members, mean):
     options = {"max_length_factor": 0.0, "max_length_offset": 4, "allow_unk": True}
     together = translator(*members, mean, method=tj.Beam(64, 0.0), **options)
@@ -55,12 +56,10 @@ def test_a_wide_beam_finds_the_best_of_the_averaged_distributions(members, mean)
     np.testing.assert_allclose(scores, [t.log_prob for t in found[:20]], atol=1e-4)
 
 
-@pytest.mark.parametrize("mean", ["log_probs", "probs"])
-@pytest.mark.parametrize(
-    "method",
-    [tj.Greedy(), tj.Beam(3), tj.Sample(2, seed=4)],
-    ids=lambda method: type(method).__name__,
-)
+MEANS = list(itertools.product(("log_probs", "probs"), (tj.Greedy(), tj.Beam(3), tj.Sample(2, 4))))
+
+
+@pytest.mark.parametrize(("mean", "method"), quick(MEANS, MEANS[1], MEANS[3], MEANS[5]))
 def test_copies_of_one_model_are_that_model(members, mean, method):
     config, params = members[0][0], members[1][0]
     one = translator(config, params, method=method)

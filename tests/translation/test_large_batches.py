@@ -1,6 +1,7 @@
 """A search goes on with few rows of a large batch: what models know of a sentence goes with it."""
 
 from dataclasses import replace
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 from tests.contract.small_options import small_cross
 from tests.models.test_ranks import with_mixer
 from tests.models.test_transformer import SMALLER
+from tests.quick import quick
 from tests.translation.conftest import assert_same, translator
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
@@ -23,20 +25,24 @@ SOURCES = [*("ab", "a", "c", "bc", "ca") * 4, "abcabcabcab", "cbacbacbaca"]
 METHODS = {"greedy": Greedy(), "beam": Beam(3), "sample": Sample(num_samples=2)}
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+#: The number of the member, or None for all of them, and what its search is asked for.
+ASKED = {
+    "attention": (0, {}),
+    "no repetition": (0, {"no_repeat_ngram": 4}),
+    "prefix": (0, {"target_prefix": SOURCES}),
+    "mamba": (1, {"target_prefix": SOURCES}),
+    "ensemble": (None, {"target_prefix": SOURCES}),
+}
+CASES = list(product(ASKED, METHODS))
+QUICK = [("attention", "greedy"), ("no repetition", "beam"), ("prefix", "sample")]
+
+
 @pytest.mark.parametrize(
-    ("number", "options"),
-    [
-        (0, {}),
-        (0, {"no_repeat_ngram": 4}),
-        (0, {"target_prefix": SOURCES}),
-        (1, {"target_prefix": SOURCES}),
-        (None, {"target_prefix": SOURCES}),
-    ],
-    ids=["attention", "no repetition", "prefix", "mamba", "ensemble"],
+    ("asked", "name"), quick(CASES, *QUICK, ("mamba", "beam"), ("ensemble", "beam"))
 )
-def test_as_in_small_batches(members, number, method, options):
+def test_as_in_small_batches(members, asked, name):
     configs, params = members
+    (number, options), method = ASKED[asked], METHODS[name]
     if number is not None:
         configs, params = configs[number], params[number]
     decode = {"method": method, "max_length_factor": 2.0, "max_length_offset": 1}

@@ -285,6 +285,7 @@ def test_references_and_monolingual_text(place, tmp_path):
     assert sorted(rows(tmp_path)) == ["student-greedy", "teacher-greedy"]
 
 
+@pytest.mark.slow  # as one run teaches, and as ensembles translate elsewhere
 def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
     workdir = tmp_path / "run"
     more = [f"--teacher={place / 'second'}", "--config.train.steps=1"]
