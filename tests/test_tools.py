@@ -1,4 +1,4 @@
-"""What the suite itself relies on: checks of shapes, the budget of programs, virtual devices."""
+"""What the suite itself relies on: checks of shapes, the budget of programs."""
 
 import ast
 from importlib import import_module
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests import programs, shapes
-from tests.devices import with_eight_devices
 from transformer_jax.ops.attention import attention_scores
 from transformer_jax.ops.sequences import reverse_prefix
 
@@ -87,20 +86,3 @@ def test_a_file_above_its_limit_fails_the_run(monkeypatch) -> None:
 def test_every_exception_is_a_file_with_a_reason() -> None:
     for name, (limit, reason) in programs.EXCEPTIONS.items():
         assert limit > programs.LIMIT and reason and (programs.ROOT / name).is_file(), name
-
-
-# Each sum over devices is a program, and none is waited for before the next one is started.
-SUMS = """
-import json
-import jax, jax.numpy as jnp, numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-mesh = Mesh(np.array(jax.devices()), ("data",))
-rows = NamedSharding(mesh, PartitionSpec("data"))
-arrays = [jax.device_put(jnp.ones((16, 16)), rows) for _ in range(40)]
-print(json.dumps([float(sum(jnp.abs(x).sum() for x in arrays)) for _ in range(20)]))
-"""
-
-
-def test_programs_that_wait_for_all_devices_do_not_keep_each_other_from_starting():
-    assert with_eight_devices("-c", SUMS) == [16.0 * 16 * 40] * 20

@@ -121,16 +121,6 @@ def test_memory_is_in_gib(monkeypatch):
     monkeypatch.setattr(machine.jax, "devices", lambda: [device])
     rows = {row.name: (row.value, row.unit) for row in machine.rows()}
     assert rows["memory of a device"] == (5.0, "GiB")
-    stats["peak_bytes_in_use"] = 3 << 30
-    config = tj.Config(model=tj.ModelConfig(source_vocab_size=9, target_vocab_size=9))
-    compiler = MagicMock(row_multiple=1, config=config)
-    monkeypatch.setattr(speed, "Compiler", MagicMock(return_value=compiler))
-    monkeypatch.setattr(speed, "program_bytes", lambda compiled: 2 << 30)
-    target = SimpleNamespace(device=None, devices=[device])
-    step = speed._training_job(config, target, 0.0)
-    *_, row = step.rows({"state": lambda: None, "step": lambda *_: (None, np.ones(()))})
-    assert (row.name, row.value, row.unit) == ("memory, most so far", 3.0, "GiB")
-    assert row.beside == "planned 2.00 for the training step"
 
 
 def test_there_are_at_most_60_programs_and_most_telling_ones_are_first(monkeypatch, capsys):
