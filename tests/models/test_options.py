@@ -144,8 +144,9 @@ def test_a_start_of_zeros_is_not_trained():
 STARTS = list(product(("float", "int8"), (tj.Greedy(), tj.Beam(beam_size=3), tj.Sample())))
 
 
-@pytest.mark.parametrize(("weights", "method"), quick(STARTS, STARTS[1], STARTS[2], STARTS[3]))
-def test_every_search_and_the_scores_start_with_zeros(method, weights):
+@pytest.mark.parametrize("start", quick(STARTS, STARTS[1], STARTS[2], STARTS[3]))
+def test_every_search_and_the_scores_start_with_zeros(start):
+    weights, method = start
     zeros, row = (replace(SMALLER, start_id=n, tie_embeddings="none") for n in (None, 1))
     params = random_params(zeros)
     plain = starting_with(params, 0.0)

@@ -59,8 +59,9 @@ def test_a_wide_beam_finds_the_best_of_the_averaged_distributions(members, mean)
 MEANS = list(itertools.product(("log_probs", "probs"), (tj.Greedy(), tj.Beam(3), tj.Sample(2, 4))))
 
 
-@pytest.mark.parametrize(("mean", "method"), quick(MEANS, MEANS[1], MEANS[3], MEANS[5]))
-def test_copies_of_one_model_are_that_model(members, mean, method):
+@pytest.mark.parametrize("how", quick(MEANS, MEANS[1], MEANS[3], MEANS[5]))
+def test_copies_of_one_model_are_that_model(members, how):
+    mean, method = how
     config, params = members[0][0], members[1][0]
     one = translator(config, params, method=method)
     three = translator([config] * 3, [params] * 3, mean, method=method)

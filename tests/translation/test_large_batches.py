@@ -37,12 +37,10 @@ CASES = list(product(ASKED, METHODS))
 QUICK = [("attention", "greedy"), ("no repetition", "beam"), ("prefix", "sample")]
 
 
-@pytest.mark.parametrize(
-    ("asked", "name"), quick(CASES, *QUICK, ("mamba", "beam"), ("ensemble", "beam"))
-)
-def test_as_in_small_batches(members, asked, name):
+@pytest.mark.parametrize("case", quick(CASES, *QUICK, ("mamba", "beam"), ("ensemble", "beam")))
+def test_as_in_small_batches(members, case):
     configs, params = members
-    (number, options), method = ASKED[asked], METHODS[name]
+    (number, options), method = ASKED[case[0]], METHODS[case[1]]
     if number is not None:
         configs, params = configs[number], params[number]
     decode = {"method": method, "max_length_factor": 2.0, "max_length_offset": 1}

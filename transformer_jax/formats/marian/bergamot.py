@@ -130,7 +130,7 @@ class Bergamot(Exporter):
             if is_int8 and size % _INT8_SUMS:
                 raise UserError(
                     f"model.{name}={size}: Bergamot's int8 needs a multiple of {_INT8_SUMS}; "
-                    "train with one; a model that was trained in floats can be exported in floats"
+                    "export it without model.quantize=int8 or quantization=int8"
                 )
         check_like(model, _theirs(model), "Bergamot")
 
