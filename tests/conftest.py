@@ -23,6 +23,8 @@ from tests.programs import Programs
 
 ROOT = Path(__file__).parents[1]
 
+shapes.install()  # before the conftest of a folder that is named imports the package
+
 # Most of the quick suite's time would go into optimising programs that run once, on a few
 # numbers. What XLA makes of them at its best is tried by the slow tests and by benchmarks/.
 QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -69,7 +71,6 @@ def pytest_sessionfinish(session):
 def pytest_configure(config):
     """XLA reads its flags once, when jax starts it; a test's own processes inherit them."""
     gc.set_threshold(100_000, 20, 20)  # as commands do: a third of the time of tracing otherwise
-    shapes.install()
     if config.option.markexpr == "not slow" and "RUN_ORACLES" not in os.environ:
         config.pluginmanager.register(Programs())
     # Processes that tests start import `transformer_jax` and `tests` from this checkout.
