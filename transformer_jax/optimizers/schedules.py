@@ -24,21 +24,21 @@ from transformer_jax.settings.variants import Family
 class Schedule:
     """What all schedules share. A subclass is a frozen dataclass with at least these options."""
 
-    learning_rate: Annotated[Positive, USUAL]  #: the peak
+    learning_rate: Positive | None  #: the peak
     warmup_steps: NonNegativeInt = 4000  #: updates until the peak
 
     fixes_steps: ClassVar[bool] = False
     #: Whether `fall` depends on the number of training steps, so that a run cannot be extended.
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
-        """The factor after the warm-up, a float32 scalar; 1 unless a subclass says otherwise.
+        """The factor after the warm-up, a float32 scalar.
 
         Args:
             update: number of this update, counted from 1; float32 scalar.
             warmup: length of the warm-up, at least 1; float32 scalar.
             steps: number of training steps; float32 scalar.
         """
-        return jnp.ones(())
+        raise NotImplementedError
 
     def build(
         self, d_model: int, steps: ArrayLike, warmup_steps: ArrayLike | None = None
@@ -67,7 +67,7 @@ class Schedule:
 class RsqrtSchedule(Schedule):
     """fall(n) = sqrt(w / n): section 5.3 of Vaswani et al. 2017."""
 
-    learning_rate: Annotated[Positive, USUAL] | None = None  # type: ignore[assignment]
+    learning_rate: Annotated[Positive, USUAL] | None = None
     #: the peak; none = (d_model * warmup_steps)^-0.5
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
@@ -78,6 +78,7 @@ class RsqrtSchedule(Schedule):
 class CosineSchedule(Schedule):
     """Half a cosine, from the peak to 0 at the last step (Loshchilov & Hutter 2017)."""
 
+    learning_rate: Annotated[Positive, USUAL]  #: the peak
     fixes_steps: ClassVar[bool] = True
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
@@ -88,6 +89,7 @@ class CosineSchedule(Schedule):
 class LinearSchedule(Schedule):
     """A straight line from the peak to 0 at the last step."""
 
+    learning_rate: Annotated[Positive, USUAL]  #: the peak
     fixes_steps: ClassVar[bool] = True
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
@@ -97,6 +99,11 @@ class LinearSchedule(Schedule):
 @dataclass(frozen=True)
 class ConstantSchedule(Schedule):
     """The peak until the end."""
+
+    learning_rate: Annotated[Positive, USUAL]  #: the peak
+
+    def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
+        return jnp.ones(())
 
 
 def _progress(update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
