@@ -1,4 +1,4 @@
-"""Folders that are filled once, and files: whole wherever it is killed, whoever else writes."""
+"""Folders that are filled once, and files, appear whole: after a kill, and beside other writers."""
 
 import errno
 import functools

@@ -168,6 +168,11 @@ def writing(folder: epath.Path, flag: str) -> Iterator[None]:
         ) from None
 
 
+def damaged(folder: str | os.PathLike[str]) -> UserError:
+    """What is raised of a folder that `stage` filled and that is not what it was then."""
+    return UserError(f"{os.fspath(folder)}: damaged: remove it to make it again")
+
+
 def made(
     folder: epath.Path,
     inputs: Mapping[str, Any],
@@ -186,7 +191,7 @@ def made(
             not is_whole or is_whole(known)
         ):
             return known
-        raise UserError(f"{folder}: damaged: remove it to make it again")
+        raise damaged(folder)
     return None
 
 

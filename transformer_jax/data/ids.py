@@ -42,7 +42,7 @@ from transformer_jax.data.splits import fingerprint, without_held_out
 from transformer_jax.data.tokenizer import SEPARATOR, SIDES, Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
-from transformer_jax.paths import made, stage, user_cache
+from transformer_jax.paths import damaged, made, stage, user_cache
 from transformer_jax.vocabulary import EOS_ID
 
 #: The number of a pair's document, the pair without tags, and the links between its words.
@@ -256,7 +256,7 @@ class PartMaker:
             known = {each: made(each, self.inputs, flag=self.flag) for each in places}
             if missing := [place for place, each in known.items() if not each]:
                 if missing[0].exists():  # without its record
-                    raise UserError(f"{missing[0]}: damaged: remove it to make it again")
+                    raise damaged(missing[0])
                 more = f" and {len(missing) - 1} more" if missing[1:] else ""
                 raise UserError(f"{missing[0]}{more} missing: run that shard again")
             whole = [(Path(place), each) for place, each in known.items() if each]

@@ -142,8 +142,8 @@ def make_rows(
         folder = _file_name(re.sub(r"\W+", "_", name).strip("_"))
         if folder in [row.folder.partition("/")[0] for row in rows]:
             keys = ",".join(own)
-            name, folder = f"{name} ({keys})", re.sub(r"\W+", "_", f"{folder}_{keys}")
-            folder = _file_name(folder)
+            name = f"{name} ({keys})"
+            folder = _file_name(re.sub(r"\W+", "_", f"{folder}_{keys}"))
         if row_config in [row.config for row in rows]:
             raise UserError(f"--vary: {name} is the same model as another row; leave one out")
         if point:

@@ -61,7 +61,7 @@ from transformer_jax.data.tokenizer import SIDES
 from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers, open_tokenizer
 from transformer_jax.data.tokenizer_training import tokenizers_of_text
 from transformer_jax.errors import UserError, as_user_error
-from transformer_jax.paths import as_path, claim, stage, write_whole, writing
+from transformer_jax.paths import as_path, claim, damaged, stage, write_whole, writing
 from transformer_jax.runs.prepared import corpora_settings, prepared_data
 from transformer_jax.settings.keys import adapter
 
@@ -326,7 +326,7 @@ def _check(found: tuple[Part, str]) -> None:
     with contextlib.suppress(OSError, EOFError, zlib.error):
         if _digest(gzip.decompress((part.folder / "text.jsonl.gz").read_bytes())) == text:
             return
-    raise UserError(f"{part.folder}: damaged: remove it to make it again")
+    raise damaged(part.folder)
 
 
 def _digest(content: bytes) -> str:
