@@ -28,6 +28,8 @@ shapes.install()  # before the conftest of a folder that is named imports the pa
 # Most of the quick suite's time would go into optimising programs that run once, on a few
 # numbers. What XLA makes of them at its best is tried by the slow tests and by benchmarks/.
 QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# Programs are small: to split one for more threads takes longer than to compile it.
+QUICK_TO_COMPILE += " --xla_cpu_parallel_codegen_split_count=1"
 if version("jaxlib").startswith("0.10."):  # later ones end the process at this flag
     QUICK_TO_COMPILE += " --xla_cpu_use_fusion_emitters=false"
 
