@@ -17,7 +17,7 @@ from transformer_jax.training import step as training_step
 from transformer_jax.training.step import Objective, mean_of, options_for, sum_gradients
 from transformer_jax.training.trainer import Trainer
 
-PARAMS = api.init(toy.MODEL, jax.random.key(0))
+PARAMS = jax.jit(api.init, static_argnums=0)(toy.MODEL, jax.random.key(0))
 BATCH = toy.batch(0)
 
 

@@ -4,7 +4,6 @@ The checks raise AssertionError and take a `Build`, so that the suite can be tri
 broken layers.
 """
 
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -48,17 +47,18 @@ def initialised(module: nn.Module) -> Any:
 
 def noisy(variables: Any) -> Any:
     """Variables of which none is zero, as biases and gates are at first: it would hide mistakes."""
-    keys = (jax.random.fold_in(jax.random.key(3), number) for number in itertools.count())
+    rng = np.random.default_rng(0)  # NumPy compiles nothing for each shape
     return jax.tree.map(
-        lambda x: x + 0.1 * jax.random.normal(next(keys), x.shape, x.dtype), variables
+        lambda x: x + jnp.asarray(0.1 * rng.standard_normal(x.shape), x.dtype), variables
     )
 
 
 def check_reached(gradients: Mapping[str, Any]) -> None:
     """A gradient, finite and not zero, reaches every leaf of nested dicts."""
     for name, leaf in by_path(gradients).items():
-        assert jnp.isfinite(leaf).all(), f"the gradient of {name} is not finite"
-        assert jnp.abs(leaf).max() > 0, f"the gradient of {name} is zero"
+        numbers = np.asarray(leaf)
+        assert np.isfinite(numbers).all(), f"the gradient of {name} is not finite"
+        assert np.any(numbers), f"the gradient of {name} is zero"
 
 
 def check_position_wise(build: Build) -> None:
