@@ -186,6 +186,14 @@ def command(monkeypatch, capsys):
     return command
 
 
+@pytest.fixture
+def own_programs(monkeypatch):
+    """A trainer of this test compiles programs of its own."""
+    from transformer_jax.training import trainer  # not before pytest_configure
+
+    monkeypatch.setattr(trainer, "programs_of", trainer.Programs)
+
+
 def write_texts(folder: Path) -> Path:
     """Writes 300 lines of train.en and train.de, and 20 of test.en and test.de.
 

@@ -263,6 +263,7 @@ def test_minutes_settle_the_steps_once(toy_place, tmp_path, monkeypatch, command
         assert status == 2 and words in messages
 
 
+@pytest.mark.usefixtures("own_programs")
 def test_the_shapes_that_are_compiled_ahead_are_those_of_the_run(toy_place, tmp_path, monkeypatch):
     train, trainers = Session.train, []
 

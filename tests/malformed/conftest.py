@@ -39,6 +39,7 @@ def trained(place):
     halves = Step(jax.jit(gradient), jax.jit(update), whole=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "has_tensorflow", lambda: False)
+        patch.setattr(trainer, "programs_of", trainer.Programs)  # no other run shares these
         patch.setattr(trainer, "make_train_step", lambda *_: halves)
         assert command(*training(place, place / "run"))[0] == 0
     return place / "run"

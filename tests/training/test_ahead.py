@@ -19,6 +19,8 @@ from transformer_jax.training.ahead import Ahead
 from transformer_jax.training.loop import Feed, Session, fit
 from transformer_jax.training.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("own_programs")
+
 SHAPES = [(toy.ROWS, toy.LENGTH, toy.LENGTH), (toy.ROWS, toy.LENGTH, toy.LENGTH + 2)]
 
 

@@ -30,7 +30,7 @@ def poisoned(position):
 
 
 @pytest.fixture
-def poisonable_loss(monkeypatch):
+def poisonable_loss(own_programs, monkeypatch):
     """Infinite with a finite gradient, or no number, which its gradient is neither."""
     loss = api.loss
 

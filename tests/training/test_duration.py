@@ -13,6 +13,7 @@ from tests.training import toy
 from tests.training.toy import TRAIN
 from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
+from transformer_jax.optimizers.optimizers import Sgd
 from transformer_jax.optimizers.schedules import SCHEDULES, CosineSchedule
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.paths import as_path
@@ -24,7 +25,7 @@ from transformer_jax.training.speed import (
     measure_evaluation,
     resolve_steps,
 )
-from transformer_jax.training.trainer import Trainer
+from transformer_jax.training.trainer import Programs, Trainer, programs_of
 
 HOUR = TrainConfig(
     steps=10_000,
@@ -132,6 +133,27 @@ def test_at_the_deadline_what_was_trained_is_evaluated_and_saved(tmp_path, monke
     jax.tree.map(np.testing.assert_array_equal, state, Session(trainer, Feed(batches)).train())
 
 
+def test_trainings_that_differ_in_length_alone_share_their_programs():
+    train, mesh = replace(TRAIN, seed=3, steps=2, log_every=1), make_mesh(MeshConfig())
+    trainer = Trainer(toy.MODEL, train, mesh)
+    Session(trainer, Feed(toy.batches_from)).train()
+    others = replace(train, minutes=1.0, init_from="a run"), replace(train, steps=5)
+    for other in others:
+        again = Trainer(toy.MODEL, other, mesh)
+        assert again._step is trainer._step and again.train == other
+    Session(again, Feed(toy.batches_from)).train()
+    assert trainer._step.gradient._cache_size() == trainer._step.update._cache_size() == 1
+    arguments = trainer.abstract, trainer.abstract_batch((8, 6, 6)), trainer.horizon
+    texts = {
+        make(toy.MODEL, each, mesh, None).step.whole.lower(*arguments).as_text()
+        for make, each in ((programs_of, train), *((Programs, other) for other in others))
+    }
+    assert len(texts) == 1
+    for change in ({"seed": 4}, {"label_smoothing": 0.2}, {"optimizer": Sgd()}):
+        assert Trainer(toy.MODEL, replace(train, **change), mesh)._step is not trainer._step
+
+
+@pytest.mark.usefixtures("own_programs")
 @pytest.mark.parametrize("kind", quick(SCHEDULES, "cosine"))
 def test_compiled_steps_serve_a_training_of_another_length(kind):
     """Measuring changes no bit, and compiles nothing that the training compiles again."""

@@ -78,6 +78,7 @@ from dataclasses import replace
 from tests.training import many_devices
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
+from transformer_jax.training.trainer import programs_of
 
 model = replace(many_devices.MODEL, dtype="bfloat16", matmul_dtype="bfloat16")
 as_used = api.product_dtypes
@@ -89,8 +90,10 @@ def seen():
 rounded = [str(dtype) for dtype in jax.tree.leaves(as_used(model))]
 low = seen()
 api.product_dtypes = lambda model: jax.tree.map(lambda x: x.dtype, api.abstract_params(model))
+programs_of.cache_clear()
 whole = seen()
 api.product_dtypes = as_used
+programs_of.cache_clear()
 print(json.dumps({"dtypes": rounded, "low": low, "whole": whole}))
 """
 

@@ -101,6 +101,7 @@ def test_moving_average_follows_its_formula(dtype):
     )
 
 
+@pytest.mark.usefixtures("own_programs")
 def test_the_compiler_gets_the_options_that_it_takes(monkeypatch):
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
     known = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_dot_merger_threshold_mb": 0}

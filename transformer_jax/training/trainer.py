@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -59,6 +60,76 @@ _MEASURED_BATCHES = 8
 _MOST_TIMED, _ENOUGH_SECONDS = 5, 1.0
 
 
+class Programs:
+    """What a trainer compiles, and the state's shapes; those of equal settings are shared.
+
+    Attributes:
+        trained: the paths of the trained parameters.
+        abstract: shapes, dtypes and shardings of the state.
+        gradient: those of what `step.gradient` gives.
+        step: see `make_train_step`.
+        init: given parameters -> the state before the first step; they are donated.
+    """
+
+    def __init__(
+        self, model: ModelConfig, train: TrainConfig, mesh: Mesh, loss: Loss | None
+    ) -> None:
+        params, everywhere = api.abstract_params(model, mesh), replicated(mesh)
+        self.trained = trained_paths(train.frozen, params)
+
+        def optimizer_of(horizon: Horizon) -> optax.GradientTransformation:
+            schedule = train.schedule.build(model.d_model, *horizon)
+            return make_optimizer(train.optimizer, schedule, train.clip_norm)
+
+        optimizer = optimizer_of(horizon_of(train))
+
+        def new_state(given: Params) -> TrainState:
+            params = api.init(model, jax.random.key(train.seed))
+            replaced = {name: params[name] for name in given}
+            params |= jax.tree.map(lambda new, old: old.astype(new.dtype), replaced, given)
+            trained = subset(params, self.trained)
+            # In bfloat16 the small steps of averages would be rounded away.
+            averages = jax.tree.map(lambda x: jnp.array(x, jnp.float32), trained)
+            return TrainState(
+                step=jnp.zeros((), jnp.int32),
+                params=params,
+                opt_state=optimizer.init(averages),
+                ema={} if train.ema_decay is None else averages,
+                skipped=jnp.zeros((), jnp.int32),
+                skipped_in_a_row=jnp.zeros((), jnp.int32),
+            )
+
+        shapes: TrainState = jax.eval_shape(new_state, {})
+        trained = subset(params, self.trained)
+        kept = jax.tree.map(kept_sharding, trained)
+        opt_state = optax.tree.map_params(
+            optimizer,
+            # Adafactor's factored statistics have other shapes than parameters: not split.
+            lambda leaf, sharding, shape: sharding if leaf.shape == shape.shape else everywhere,
+            shapes.opt_state,
+            kept,
+            trained,
+            transform_non_params=lambda _: everywhere,
+        )
+        ema = kept if shapes.ema else {}
+        params = overlaid(shardings_of(params), kept)
+        shardings = TrainState(everywhere, params, opt_state, ema, everywhere, everywhere)
+        self.abstract: TrainState = shapes_on(shapes, shardings)
+        self.gradient = gradients_like(shapes_on(trained, kept))
+        objective = Objective(model, train, self.trained, loss)
+        self.step = make_train_step(objective, optimizer_of, mesh, shardings)
+        self.init = jax.jit(new_state, out_shardings=shardings, donate_argnums=0)
+
+
+#: So a training that goes on in the same process compiles nothing again.
+programs_of = functools.lru_cache(maxsize=4)(Programs)
+
+
+def horizon_of(train: TrainConfig) -> Horizon:
+    """The length of a training."""
+    return Horizon(np.float32(train.steps), np.float32(train.schedule.warmup_steps))
+
+
 class Trainer:
     """What the configs of a model and of its training determine on a mesh.
 
@@ -85,35 +156,16 @@ class Trainer:
         for key in ("label_smoothing", "alignment_weight", "teacher") if loss else ():
             if (value := getattr(train, key)) != getattr(TrainConfig(), key):
                 raise UserError(f"train.{key}={value!r} has no effect with a loss of one's own")
-        params, everywhere = api.abstract_params(model, mesh), replicated(mesh)
-        self.trained = trained_paths(train.frozen, params)
-        self._optimizer = self._optimizer_of(self.horizon)
-        shapes: TrainState = jax.eval_shape(self._new_state, {})
-        trained = subset(params, self.trained)
-        kept = jax.tree.map(kept_sharding, trained)
-        opt_state = optax.tree.map_params(
-            self._optimizer,
-            # Adafactor's factored statistics have other shapes than parameters: not split.
-            lambda leaf, sharding, shape: sharding if leaf.shape == shape.shape else everywhere,
-            shapes.opt_state,
-            kept,
-            trained,
-            transform_non_params=lambda _: everywhere,
-        )
-        ema = kept if shapes.ema else {}
-        params = overlaid(shardings_of(params), kept)
-        self._shardings = TrainState(everywhere, params, opt_state, ema, everywhere, everywhere)
-        self.abstract: TrainState = shapes_on(shapes, self._shardings)
-        self._gradient = gradients_like(shapes_on(trained, kept))
-        objective = Objective(model, train, self.trained, loss)
-        self._step = make_train_step(objective, self._optimizer_of, mesh, self._shardings)
+        # What these settings say is an argument of the programs.
+        general = replace(train, steps=TrainConfig.steps, minutes=None, init_from=None)
+        # A loss of one's own may hold arrays, which would be kept with its programs.
+        make = Programs if loss else programs_of
+        programs = make(model, general, mesh, loss)
+        self.trained, self.abstract = programs.trained, programs.abstract
+        self._gradient, self._init, self._step = programs.gradient, programs.init, programs.step
         self._in_halves = mesh.devices.flat[0].platform == "cpu"
         self.ahead = Ahead()
         self._flops_of = functools.cache(partial(train_step_flops, model))
-
-    def _optimizer_of(self, horizon: Horizon) -> optax.GradientTransformation:
-        schedule = self.train.schedule.build(self.model.d_model, *horizon)
-        return make_optimizer(self.train.optimizer, schedule, self.train.clip_norm)
 
     @property
     def schedule(self) -> optax.Schedule:
@@ -123,7 +175,7 @@ class Trainer:
     @property
     def horizon(self) -> Horizon:
         """What a compiled step takes beside the state and the batch."""
-        return Horizon(np.float32(self.train.steps), np.float32(self.train.schedule.warmup_steps))
+        return horizon_of(self.train)
 
     def share_of_peak(self, peak: float, shapes: Iterable[Shape], seconds: float) -> float:
         """What steps on a process's batches (B, S, T), padding included, used of the devices."""
@@ -273,8 +325,8 @@ class Trainer:
             given: parameters to begin with, in place of random ones; an adapter's may be missing.
                 Their memory is used again: don't use them afterwards.
         """
-        make = jax.jit(self._new_state, out_shardings=self._shardings, donate_argnums=0)
-        return make(given or {})
+        state: TrainState = self._init(given or {})
+        return state
 
     def measured(self, given: Params, batches: Callable[[int], Iterator[Any]]) -> Params:
         """Parameters to begin with, with the factors that `model.quantize` needs of them.
@@ -287,19 +339,3 @@ class Trainer:
             return {name: part for name, part in given.items() if name != MEASURED}
         first = itertools.islice(batches(0), _MEASURED_BATCHES)
         return with_alphas(self.model, given, map(self.place, first))
-
-    def _new_state(self, given: Params) -> TrainState:
-        params = api.init(self.model, jax.random.key(self.train.seed))
-        replaced = {name: params[name] for name in given}
-        params |= jax.tree.map(lambda new, old: old.astype(new.dtype), replaced, given)
-        trained = subset(params, self.trained)
-        # In bfloat16 the small steps of averages would be rounded away.
-        averages = jax.tree.map(lambda x: jnp.array(x, jnp.float32), trained)
-        return TrainState(
-            step=jnp.zeros((), jnp.int32),
-            params=params,
-            opt_state=self._optimizer.init(averages),
-            ema={} if self.train.ema_decay is None else averages,
-            skipped=jnp.zeros((), jnp.int32),
-            skipped_in_a_row=jnp.zeros((), jnp.int32),
-        )
