@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import re
 import time
 from multiprocessing import get_context
 from types import SimpleNamespace
@@ -54,11 +55,11 @@ def test_vary_names_keys_and_values(text, rows):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(text, "expected KEY=VALUE") for text in ("model.d_ff", "=3", "model.d_ff=")]
+    [(text, "expected KEY=VALUE") for text in ("model.d_ff", "=3", "model.d_ff=", "a=b,[c", "a=b]")]
     + [(f"{key}=0,1", "--seeds=N trains") for key in ("train.seed", "config.batch.seed")],
 )
 def test_vary_without_key_or_value_or_with_a_seed_is_refused(text, message):
-    with pytest.raises(UserError, match=f"--vary={text}.*: {message}"):
+    with pytest.raises(UserError, match=f"--vary={re.escape(text)}.*: {message}"):
         split_vary(text)
 
 

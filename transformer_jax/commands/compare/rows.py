@@ -61,11 +61,11 @@ def split_vary(text: str, flag: str = "--vary") -> list[dict[str, str]]:
     brackets; a value that has commas itself, such as a pattern of mixers, is in [ ].
 
     Raises:
-        UserError: there is no key, or no value; or the key is a seed.
+        UserError: there is no key, or no value; a bracket is open; or the key is a seed.
     """
     keys, _, values = text.partition("=")
-    found = [value.removeprefix("[").removesuffix("]") for value in split(values)]
-    if not keys or not found:
+    found = split(values)
+    if not keys or not found or any(v.startswith("[") != v.endswith("]") for v in found):
         raise UserError(
             f"{flag}={text}: expected KEY=VALUE,VALUE, such as model.decoder.mixers=full,mamba"
         )
@@ -73,7 +73,7 @@ def split_vary(text: str, flag: str = "--vary") -> list[dict[str, str]]:
     names = [key.strip().removeprefix("config.") for key in keys.split(",")]
     for name in set(names) & {*SEEDS}:
         raise UserError(f"{flag}={text}: --seeds=N trains each row with N values of {name}")
-    return [dict.fromkeys(names, value) for value in found]
+    return [dict.fromkeys(names, v.removeprefix("[").removesuffix("]")) for v in found]
 
 
 def split_grid(texts: Sequence[str]) -> list[dict[str, str]]:
