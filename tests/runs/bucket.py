@@ -148,6 +148,7 @@ class _Protocol(BaseHTTPRequestHandler):
     """The part of Cloud Storage's JSON API that TensorStore speaks."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one write: the second would wait for a delayed acknowledgement
     store: Store
 
     def do_GET(self):
