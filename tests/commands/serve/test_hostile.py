@@ -127,7 +127,8 @@ def test_oversized_bodies(url):
 
 def test_wrong_paths_and_methods(url):
     assert get(f"{url}/static/page.js").json() == {"error": "Not Found"}
-    assert get(f"{url}/translate").status_code == 405
+    answer = get(f"{url}/translate")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert list(httpx.put(f"{url}/v2/translate").json()) == ["message"]
     assert httpx.delete(f"{url}/").status_code == 405
 
@@ -146,6 +147,7 @@ def test_slow_clients_are_dropped_and_delay_nobody(impatient):
             answers.append(file.read())
     assert answers[:2] == [b"", b""]
     assert answers[2].startswith(b"HTTP/1.1 408 ")
+    assert b"\r\nconnection: close\r\n" in answers[2].lower()
     assert time.monotonic() - began < 15
 
 

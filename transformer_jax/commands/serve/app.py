@@ -84,7 +84,7 @@ def make_app(
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return JSONResponse(failure(request, error.detail), error.status_code)
+        return JSONResponse(failure(request, error.detail), error.status_code, error.headers)
 
     allowed: Any = {"allow_origins": cors, "allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
     routes = [

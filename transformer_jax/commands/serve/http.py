@@ -190,7 +190,10 @@ class Context:
             path = request.scope["path"]  # not of `url`, which a client's Host is a part of
             self.metrics.requests.labels(path, status).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
-            return JSONResponse(content, status) if status != 499 else Response(status_code=499)
+            if status == 499:
+                return Response(status_code=status)
+            # The rest of a body that is late is not waited for (RFC 9110, 15.5.9).
+            return JSONResponse(content, status, {"Connection": "close"} if status == 408 else None)
 
         return answer
 
