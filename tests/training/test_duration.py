@@ -1,6 +1,6 @@
 """How many steps fit into `train.minutes`, with clocks of the tests' own."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import jax
@@ -133,6 +133,11 @@ def test_at_the_deadline_what_was_trained_is_evaluated_and_saved(tmp_path, monke
     jax.tree.map(np.testing.assert_array_equal, state, Session(trainer, Feed(batches)).train())
 
 
+@dataclass(frozen=True)
+class WithList(Sgd):
+    more: list[float] = field(default_factory=list)
+
+
 def test_trainings_that_differ_in_length_alone_share_their_programs():
     train, mesh = replace(TRAIN, seed=3, steps=2, log_every=1), make_mesh(MeshConfig())
     trainer = Trainer(toy.MODEL, train, mesh)
@@ -151,6 +156,7 @@ def test_trainings_that_differ_in_length_alone_share_their_programs():
     assert len(texts) == 1
     for change in ({"seed": 4}, {"label_smoothing": 0.2}, {"optimizer": Sgd()}):
         assert Trainer(toy.MODEL, replace(train, **change), mesh)._step is not trainer._step
+    assert Trainer(toy.MODEL, replace(train, optimizer=WithList()), mesh).trained
 
 
 @pytest.mark.usefixtures("own_programs")

@@ -125,6 +125,15 @@ class Programs:
 programs_of = functools.lru_cache(maxsize=4)(Programs)
 
 
+def _has_hash(train: TrainConfig) -> bool:
+    """Is false where an option of one's own optimizer or schedule is a list."""
+    try:
+        hash(train)
+    except TypeError:
+        return False
+    return True
+
+
 def horizon_of(train: TrainConfig) -> Horizon:
     """The length of a training."""
     return Horizon(np.float32(train.steps), np.float32(train.schedule.warmup_steps))
@@ -159,7 +168,7 @@ class Trainer:
         # What these settings say is an argument of the programs.
         general = replace(train, steps=TrainConfig.steps, minutes=None, init_from=None)
         # A loss of one's own may hold arrays, which would be kept with its programs.
-        make = Programs if loss else programs_of
+        make = Programs if loss or not _has_hash(general) else programs_of
         programs = make(model, general, mesh, loss)
         self.trained, self.abstract = programs.trained, programs.abstract
         self._gradient, self._init, self._step = programs.gradient, programs.init, programs.step
