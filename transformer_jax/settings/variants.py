@@ -269,14 +269,22 @@ def flag_text(value: Any, key: Key) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The text cut at the commas outside brackets and quotes."""
+    """The text cut at the commas outside brackets and quotes.
+
+    Raises:
+        ValueError: a bracket is not closed, or not opened.
+    """
     parts, depth = [""], 0
     for token in re.findall(r"""'[^']*'|"[^"]*"|.""", text, re.DOTALL):
         depth += (token in "([") - (token in ")]")
+        if depth < 0:
+            break
         if token == "," and depth == 0:
             parts.append("")
         else:
             parts[-1] += token
+    if depth:
+        raise ValueError(f"{text!r} has no {'closing' if depth > 0 else 'opening'} parenthesis")
     return [part for part in map(str.strip, parts) if part]
 
 

@@ -47,6 +47,7 @@ config = replace(
             [{"a": "corpus(source=files(x=1,y=2),weight=2)"}, {"a": "b"}],
         ),
         ("a,b=x,y", [{"a": "x", "b": "x"}, {"a": "y", "b": "y"}]),
+        ("train.frozen=b_[01],c", [{"train.frozen": "b_[01]"}, {"train.frozen": "c"}]),
     ],
 )
 def test_vary_names_keys_and_values(text, rows):
@@ -55,11 +56,13 @@ def test_vary_names_keys_and_values(text, rows):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(text, "expected KEY=VALUE") for text in ("model.d_ff", "=3", "model.d_ff=", "a=b,[c", "a=b]")]
+    [(text, "expected KEY=VALUE") for text in ("model.d_ff", "=3", "model.d_ff=")]
+    + [(f"a={values}", "has no closing") for values in ("b,[c", "[b,[c]", "b[c,d", "full(x=1,b")]
+    + [(f"a={values}", "has no opening") for values in ("b]", "[b],c],d")]
     + [(f"{key}=0,1", "--seeds=N trains") for key in ("train.seed", "config.batch.seed")],
 )
 def test_vary_without_key_or_value_or_with_a_seed_is_refused(text, message):
-    with pytest.raises(UserError, match=f"--vary={re.escape(text)}.*: {message}"):
+    with pytest.raises(UserError, match=f"--vary={re.escape(text)}.*: .*{message}"):
         split_vary(text)
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import jax
 
 from transformer_jax.config import Config, override
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, as_user_error
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.runs.start import begin_new
@@ -64,8 +64,9 @@ def split_vary(text: str, flag: str = "--vary") -> list[dict[str, str]]:
         UserError: there is no key, or no value; a bracket is open; or the key is a seed.
     """
     keys, _, values = text.partition("=")
-    found = split(values)
-    if not keys or not found or any(v.startswith("[") != v.endswith("]") for v in found):
+    with as_user_error(f"{flag}={text}:", ValueError):
+        found = split(values)
+    if not keys or not found:
         raise UserError(
             f"{flag}={text}: expected KEY=VALUE,VALUE, such as model.decoder.mixers=full,mamba"
         )
@@ -73,7 +74,9 @@ def split_vary(text: str, flag: str = "--vary") -> list[dict[str, str]]:
     names = [key.strip().removeprefix("config.") for key in keys.split(",")]
     for name in set(names) & {*SEEDS}:
         raise UserError(f"{flag}={text}: --seeds=N trains each row with N values of {name}")
-    return [dict.fromkeys(names, v.removeprefix("[").removesuffix("]")) for v in found]
+    return [
+        dict.fromkeys(names, v[1:-1] if v.startswith("[") and v.endswith("]") else v) for v in found
+    ]
 
 
 def split_grid(texts: Sequence[str]) -> list[dict[str, str]]:
