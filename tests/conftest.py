@@ -189,9 +189,9 @@ def command(monkeypatch, capsys):
 @pytest.fixture
 def own_programs(monkeypatch):
     """A trainer of this test compiles programs of its own."""
-    from transformer_jax.training import trainer  # not before pytest_configure
+    from tests.training import shared_programs  # not before pytest_configure
 
-    monkeypatch.setattr(trainer, "programs_of", trainer.Programs)
+    monkeypatch.setattr("transformer_jax.training.trainer.Programs", shared_programs.ALONE)
 
 
 def write_texts(folder: Path) -> Path:

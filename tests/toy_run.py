@@ -1,5 +1,9 @@
 """A small recipe, and the command that trains by it, as several test files run them."""
 
+from tests.training import shared_programs
+
+shared_programs.install()
+
 #: With `Greedy` and one bucket, few programs are compiled.
 RECIPE = """
 from transformer_jax import BatchConfig, Config, DataConfig, DecodeConfig, Greedy

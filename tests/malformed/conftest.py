@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.malformed.harness import RECIPE, TEXT, command, training
+from tests.training import shared_programs
 from transformer_jax.data import pipeline
 from transformer_jax.training import trainer
 from transformer_jax.training.step import Step
@@ -39,7 +40,7 @@ def trained(place):
     halves = Step(jax.jit(gradient), jax.jit(update), whole=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "has_tensorflow", lambda: False)
-        patch.setattr(trainer, "programs_of", trainer.Programs)  # no other run shares these
+        patch.setattr(trainer, "Programs", shared_programs.ALONE)  # no other run shares these
         patch.setattr(trainer, "make_train_step", lambda *_: halves)
         assert command(*training(place, place / "run"))[0] == 0
     return place / "run"

@@ -1,6 +1,6 @@
 """How many steps fit into `train.minutes`, with clocks of the tests' own."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from tests.quick import quick
-from tests.training import toy
+from tests.training import shared_programs, toy
 from tests.training.toy import TRAIN
 from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
-from transformer_jax.optimizers.optimizers import Sgd
 from transformer_jax.optimizers.schedules import SCHEDULES, CosineSchedule
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.paths import as_path
@@ -25,7 +24,7 @@ from transformer_jax.training.speed import (
     measure_evaluation,
     resolve_steps,
 )
-from transformer_jax.training.trainer import Programs, Trainer, programs_of
+from transformer_jax.training.trainer import Trainer
 
 HOUR = TrainConfig(
     steps=10_000,
@@ -133,30 +132,18 @@ def test_at_the_deadline_what_was_trained_is_evaluated_and_saved(tmp_path, monke
     jax.tree.map(np.testing.assert_array_equal, state, Session(trainer, Feed(batches)).train())
 
 
-@dataclass(frozen=True)
-class WithList(Sgd):
-    more: list[float] = field(default_factory=list)
-
-
-def test_trainings_that_differ_in_length_alone_share_their_programs():
-    train, mesh = replace(TRAIN, seed=3, steps=2, log_every=1), make_mesh(MeshConfig())
-    trainer = Trainer(toy.MODEL, train, mesh)
-    Session(trainer, Feed(toy.batches_from)).train()
-    others = replace(train, minutes=1.0, init_from="a run"), replace(train, steps=5)
-    for other in others:
-        again = Trainer(toy.MODEL, other, mesh)
-        assert again._step is trainer._step and again.train == other
-    Session(again, Feed(toy.batches_from)).train()
-    assert trainer._step.gradient._cache_size() == trainer._step.update._cache_size() == 1
+def test_a_program_depends_on_neither_length_nor_logs():
+    """So that tests can share it (shared_programs.py), and a measured step a settled length."""
+    mesh = make_mesh(MeshConfig())
+    trainer = Trainer(toy.MODEL, TRAIN, mesh)
     arguments = trainer.abstract, trainer.abstract_batch((8, 6, 6)), trainer.horizon
+    left_out = {"steps": 5, "minutes": 1.0, "init_from": "a run", "log_every": 9}
+    left_out |= {"evaluate_every": 9, "checkpoint_every": 9}
     texts = {
-        make(toy.MODEL, each, mesh, None).step.whole.lower(*arguments).as_text()
-        for make, each in ((programs_of, train), *((Programs, other) for other in others))
+        shared_programs.ALONE(toy.MODEL, train, mesh, None).step.whole.lower(*arguments).as_text()
+        for train in (TRAIN, replace(TRAIN, **left_out))
     }
     assert len(texts) == 1
-    for change in ({"seed": 4}, {"label_smoothing": 0.2}, {"optimizer": Sgd()}):
-        assert Trainer(toy.MODEL, replace(train, **change), mesh)._step is not trainer._step
-    assert Trainer(toy.MODEL, replace(train, optimizer=WithList()), mesh).trained
 
 
 @pytest.mark.usefixtures("own_programs")

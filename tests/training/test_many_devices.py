@@ -75,11 +75,12 @@ SENT = """
 import json
 import jax
 from dataclasses import replace
-from tests.training import many_devices
+from tests.training import many_devices, shared_programs
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
-from transformer_jax.training.trainer import programs_of
+from transformer_jax.training import trainer
 
+trainer.Programs = shared_programs.ALONE
 model = replace(many_devices.MODEL, dtype="bfloat16", matmul_dtype="bfloat16")
 as_used = api.product_dtypes
 
@@ -90,10 +91,9 @@ def seen():
 rounded = [str(dtype) for dtype in jax.tree.leaves(as_used(model))]
 low = seen()
 api.product_dtypes = lambda model: jax.tree.map(lambda x: x.dtype, api.abstract_params(model))
-programs_of.cache_clear()
 whole = seen()
 api.product_dtypes = as_used
-programs_of.cache_clear()
+shared_programs.install()
 print(json.dumps({"dtypes": rounded, "low": low, "whole": whole}))
 """
 

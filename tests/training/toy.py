@@ -5,8 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.small import small_model
+from tests.training import shared_programs
 from transformer_jax.config import TrainConfig
 from transformer_jax.optimizers.schedules import RsqrtSchedule
+
+shared_programs.install()
 
 VOCAB, ROWS, LENGTH = 12, 8, 6
 

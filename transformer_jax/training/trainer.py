@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -61,7 +60,7 @@ _MOST_TIMED, _ENOUGH_SECONDS = 5, 1.0
 
 
 class Programs:
-    """What a trainer compiles, and the state's shapes; those of equal settings are shared.
+    """What a trainer compiles, and the shapes of its state.
 
     Attributes:
         trained: the paths of the trained parameters.
@@ -121,19 +120,6 @@ class Programs:
         self.init = jax.jit(new_state, out_shardings=shardings, donate_argnums=0)
 
 
-#: So a training that goes on in the same process compiles nothing again.
-programs_of = functools.lru_cache(maxsize=4)(Programs)
-
-
-def _has_hash(train: TrainConfig) -> bool:
-    """Is false where an option of one's own optimizer or schedule is a list."""
-    try:
-        hash(train)
-    except TypeError:
-        return False
-    return True
-
-
 def horizon_of(train: TrainConfig) -> Horizon:
     """The length of a training."""
     return Horizon(np.float32(train.steps), np.float32(train.schedule.warmup_steps))
@@ -165,11 +151,7 @@ class Trainer:
         for key in ("label_smoothing", "alignment_weight", "teacher") if loss else ():
             if (value := getattr(train, key)) != getattr(TrainConfig(), key):
                 raise UserError(f"train.{key}={value!r} has no effect with a loss of one's own")
-        # What these settings say is an argument of the programs.
-        general = replace(train, steps=TrainConfig.steps, minutes=None, init_from=None)
-        # A loss of one's own may hold arrays, which would be kept with its programs.
-        make = Programs if loss or not _has_hash(general) else programs_of
-        programs = make(model, general, mesh, loss)
+        programs = Programs(model, train, mesh, loss)
         self.trained, self.abstract = programs.trained, programs.abstract
         self._gradient, self._init, self._step = programs.gradient, programs.init, programs.step
         self._in_halves = mesh.devices.flat[0].platform == "cpu"
