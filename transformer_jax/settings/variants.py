@@ -284,7 +284,7 @@ def split(text: str) -> list[str]:
         else:
             parts[-1] += token
     if depth:
-        raise ValueError(f"{text!r} has no {'closing' if depth > 0 else 'opening'} parenthesis")
+        raise ValueError(f"{text!r} has no {'closing' if depth > 0 else 'opening'} bracket")
     return [part for part in map(str.strip, parts) if part]
 
 
