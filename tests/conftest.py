@@ -189,7 +189,7 @@ def command(monkeypatch, capsys):
 @pytest.fixture
 def own_programs(monkeypatch):
     """A trainer of this test compiles programs of its own."""
-    from tests.training import shared_programs  # not before pytest_configure
+    from tests import shared_programs  # not before pytest_configure
 
     monkeypatch.setattr("transformer_jax.training.trainer.Programs", shared_programs.ALONE)
 

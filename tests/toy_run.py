@@ -1,6 +1,6 @@
 """A small recipe, and the command that trains by it, as several test files run them."""
 
-from tests.training import shared_programs
+from tests import shared_programs
 
 shared_programs.install()
 

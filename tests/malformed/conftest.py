@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tests import shared_programs
 from tests.malformed.harness import RECIPE, TEXT, command, training
-from tests.training import shared_programs
 from transformer_jax.data import pipeline
 from transformer_jax.training import trainer
 from transformer_jax.training.step import Step

@@ -75,7 +75,8 @@ SENT = """
 import json
 import jax
 from dataclasses import replace
-from tests.training import many_devices, shared_programs
+from tests import shared_programs
+from tests.training import many_devices
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.training import trainer

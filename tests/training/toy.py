@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tests import shared_programs
 from tests.small import small_model
-from tests.training import shared_programs
 from transformer_jax.config import TrainConfig
 from transformer_jax.optimizers.schedules import RsqrtSchedule
 

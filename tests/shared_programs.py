@@ -13,13 +13,16 @@ from transformer_jax.training import trainer
 #: Makes programs of its own; a test that changes what is traced puts it in place of `shared`.
 ALONE = trainer.Programs
 
+#: Settings that no program depends on (tests/training/test_duration.py), and values to try.
+LEFT_OUT = {"steps": 5, "minutes": 1.0, "init_from": "a run", "log_every": 9}
+LEFT_OUT |= {"evaluate_every": 9, "checkpoint_every": 9}
+
 _kept = functools.lru_cache(maxsize=8)(ALONE)
 
 
 def shared(model, train, mesh, loss):
-    """The programs of a trainer, which depend on neither length nor logs."""
-    names = ("steps", "minutes", "init_from", "log_every", "evaluate_every", "checkpoint_every")
-    general = replace(train, **{name: getattr(TrainConfig, name) for name in names})
+    """The programs of a trainer."""
+    general = replace(train, **{name: getattr(TrainConfig, name) for name in LEFT_OUT})
     return (ALONE if loss else _kept)(model, general, mesh, loss)
 
 
